@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from scalelab.config import fields
 from scalelab.config.fields import (
+    OWNERS,
     Count,
     Epochs,
     NotNegative,
@@ -203,14 +204,16 @@ def settings(config: FinetuneConfig) -> dict[str, Any]:
 def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns nested values with some fields replaced, such as {"optim.eps": 1e-8}.
 
+    Options, such as "system_options.X", may be new; `pretraining.resolve` checks them.
+
     Raises:
       ValueError: no such field.
     """
     flat = flatten(values)
     copy = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     for field, value in settings.items():
-        if field not in flat:
-            raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
         *groups, name = field.split(".")
+        if field not in flat and not (groups and groups[0] in OWNERS and groups[0] in copy):
+            raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
         (copy[groups[0]] if groups else copy)[name] = value
     return copy

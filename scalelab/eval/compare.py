@@ -26,6 +26,7 @@ from scalelab.config import cli
 from scalelab.config.fields import differing
 from scalelab.eval import glue_table
 from scalelab.eval.score_names import title_of
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab import tables
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.lab.compare.claims import ABOVE
@@ -119,12 +120,10 @@ def _compare_task(
                 raise ValueError(
                     f"{title}: a folder of {letter} has no finished run: {split} {metric}"
                 )
-        try:
+        with prefix_errors(f"{title} {split}"):
             in_a, in_b = map(frame.stack, lines)
             if different := task_runs.differ(in_a.examples, in_b.examples):
                 raise ValueError(f"A and B were scored on different data: {different}")
-        except ValueError as error:
-            raise ValueError(f"{title} {split}: {error}") from None
         dev_set = in_a.examples.gold, [(-1.0, in_a.predicted), (1.0, in_b.predicted)], metric
         found = bootstrap.mean_score(
             [dev_set], paired=paired, num_resamples=NUM_RESAMPLES, seed=zlib.crc32(name.encode())

@@ -156,52 +156,39 @@ def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
     return override(dataclasses.asdict(Config()), fields | own)
 
 
-def load(run: RunRecord) -> tuple[Pretrained, ImportedClassifier]:
-    """Opens an imported classifier: its model in the form of a pre-training run, and its head.
-
-    Raises:
-      ValueError: a file is missing from the folder, or does not fit the others.
-    """
-    path = run.folder
-    given = json_files.fill(ClassifierConfig, run.config, path / "config.json")
-    for name in ("tokenizer.json", "special_tokens_map.json"):
-        if not (path / "tokenizer" / name).is_file():
-            raise ValueError(f"the import in {path} has no tokenizer: {name} is missing in it")
-    params = pretrained.load_trained(path)
-    tokenizer = Tokenizer.load(path / "tokenizer")
-    named, system = flat(params), systems.load(given.system)
-    body = systems.make_net(system, given.model, given.system_options, vocab_size=1)
-    rows = len(named.get(body.TOKEN_TABLE, ()))  # ids without a piece have rows too
-    check_shapes(path, given, named, max(rows, tokenizer.vocab_size))
-    config = given.pretraining()
-    config = dataclasses.replace(
-        config, tokenizer=dataclasses.replace(config.tokenizer, vocab_size=rows)
-    )
-    opened = Pretrained(path, config, system, tokenizer, params["body"], 0, finished=True)
-    labels, kind = given.labels or (), given.head.kind
-    return opened, ImportedClassifier(
-        path, labels, given.regression, kind, params["head"], given.kind
-    )
-
-
-def open_model(run: RunRecord, given: ClassifierConfig, params: ArrayPytree) -> Pretrained:
-    """Opens the model of a fine-tuning as of a pre-training, without the rows of added tokens.
+def load(run: RunRecord, params: ArrayPytree) -> tuple[Pretrained, ImportedClassifier | None]:
+    """Opens the model of a fine-tuning or an import as that of a pre-training.
 
     Args:
-      run: the record of the fine-tuning.
-      given: its config.
+      run: the record of the fine-tuning, or of the import.
       params: its parameters, "body" and "head".
+
+    Returns:
+      The model without the rows of added tokens; the classifier, if it was imported, else None.
+
+    Raises:
+      ValueError: a file is missing from the folder of an import, or does not fit the others.
     """
-    config, system = given.pretraining(), systems.load(given.system)
+    path, classifier = run.folder, None
+    given = json_files.fill(ClassifierConfig, run.config, path / "config.json")
+    config, system, named = given.pretraining(), systems.load(given.system), flat(params)
     net = systems.make_net(system, given.model, config.system_options, vocab_size=1)
+    num_rows = len(named.get(net.TOKEN_TABLE, ()))  # ids without a piece have rows too
     added = () if given.kind in kinds.GENERATED else system.ADAPTATION.added_tokens
-    num_rows = len(flat(params)[net.TOKEN_TABLE]) - len(added)
-    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows)
+    if is_imported := run.task == TASK or given.frame == "imported":
+        for name in ("tokenizer.json", "special_tokens_map.json"):
+            if not (path / "tokenizer" / name).is_file():
+                raise ValueError(f"the import in {path} has no tokenizer: {name} is missing in it")
+    read = Tokenizer.load(path / "tokenizer")
+    if is_imported:
+        check_shapes(path, given, named, max(num_rows, read.vocab_size))
+        of_head = given.labels or (), given.regression, given.head.kind, params["head"]
+        classifier, added = ImportedClassifier(path, *of_head, given.kind), ()
+    tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows - len(added))
     seed = getattr(run.result, "pretrain_seed", None) or 0
     config = dataclasses.replace(config, tokenizer=tokenizer, seed=seed)
-    loaded = run.folder / "tokenizer"
-    body, read = params["body"], Tokenizer.load(loaded)
-    return Pretrained(run.folder, config, system, read, body, 0, finished=True)
+    opened = Pretrained(path, config, system, read, params["body"], 0, finished=True)
+    return opened, classifier
 
 
 def flat(params: ArrayPytree) -> dict[str, jax.Array]:

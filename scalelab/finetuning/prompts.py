@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from scalelab.formats import Frame
+from scalelab.nets.classifier import Batch
 from scalelab.tasks import examples
 from scalelab.tasks.examples import Reading, TaskExamples
 from scalelab.tasks.records import Records
 from scalelab.tasks.task import Task, column_names
-
-Batch = dict[str, jax.Array]
 
 
 def end_token(task: Task, reading: Reading) -> int:

@@ -71,10 +71,7 @@ def load(folder: pathlib.Path, columns: Sequence[str] = ()) -> Finetuned:
     if run.task == imported.TASK:
         config = dataclasses.replace(config, max_len=given.model.max_len, lm_weight=0.0)
     params = pretrained.load_trained(folder)
-    if run.task == imported.TASK or given.frame == "imported":
-        opened, classifier = imported.load(run)
-    else:
-        opened, classifier = imported.open_model(run, given, params), None
+    opened, classifier = imported.load(run, params)
     start = WarmStart(
         opened, str(folder), lambda seed: params["body"], lambda seed: "", classifier=classifier
     )

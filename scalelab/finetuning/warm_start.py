@@ -9,8 +9,8 @@ from flax.typing import ArrayPytree
 
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.finetuning import imported, kinds
-from scalelab.finetuning.imported import ClassifierConfig, ImportedClassifier
-from scalelab.records import json_files, run_files
+from scalelab.finetuning.imported import ImportedClassifier
+from scalelab.records import run_files
 from scalelab.records.run_files import TaskResult
 from scalelab.training import pretrained
 from scalelab.training.pretrained import Pretrained, load_trained, tree_digest
@@ -136,11 +136,9 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, an imported classifier, or a fine-tuning without a head."""
     run = run_files.read_run(path := pathlib.Path(init), metrics=False)
-    if run.task == imported.TASK:
-        opened = imported.load(run)
-    elif run.config.get("kind") in kinds.GENERATED:  # it has no head: a model as pre-training makes
-        given = json_files.fill(ClassifierConfig, run.config, path / "config.json")
-        opened = imported.open_model(run, given, load_trained(path)), None
+    # A model that generates has no head: it is as pre-training makes one.
+    if run.task == imported.TASK or run.config.get("kind") in kinds.GENERATED:
+        opened = imported.load(run, load_trained(path))
     else:
         opened = pretrained.load(path), None
     opened[0].check_alone(source=True)  # `check_fits` asks where a task's text goes

@@ -1,5 +1,6 @@
-"""Finds modules, config files and special tokens by name; the nearest valid name."""
+"""Finds modules, config files and special tokens by name; parts of messages on names."""
 
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
@@ -8,7 +9,7 @@ import pkgutil
 import re
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 FEW = 40  # valid names that one message lists
 
@@ -73,6 +74,13 @@ def _last_part(name: str) -> str:
     return name.rpartition(".")[2].lstrip("-").replace("-", "_").lower()
 
 
+def check_names(names: Iterable[str], valid: Collection[str], what: str) -> None:
+    """Raises ValueError with the nearest names, such as "unknown column 'x': ...", `what` first."""
+    for name in names:
+        if name not in valid:
+            raise ValueError(f"{what} {name!r}: {nearest(name, valid)}")
+
+
 def suggest_folder(folder: pathlib.Path, others: Iterable[str] = ()) -> str:
     """Returns "; did you mean 'NAME'?"; "" if the folder exists or nothing is near.
 
@@ -91,6 +99,15 @@ def brief(value: object) -> str:
     """Returns repr(value), shortened beyond 100 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:80]}... ({len(text):,} characters)"
+
+
+@contextlib.contextmanager
+def prefix_errors(where: str) -> Iterator[None]:
+    """Context: the message of a ValueError gets `where` and a colon before it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 # Helper modules of a package that cannot be chosen by name.
@@ -145,9 +162,7 @@ def load_module(group: str, name: str) -> types.ModuleType:
     Raises:
       ValueError: no such module; the message names the nearest ones.
     """
-    valid = module_names(group)
-    if name not in valid:
-        raise ValueError(f"unknown {group.removesuffix('s')} {name!r}: {nearest(name, valid)}")
+    check_names([name], module_names(group), f"unknown {group.removesuffix('s')}")
     return importlib.import_module(f"scalelab.{group}.{name}")
 
 

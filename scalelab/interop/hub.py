@@ -8,6 +8,7 @@ from huggingface_hub import EvalResult, HfApi, ModelCardData
 
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import GLUE_TITLES
+from scalelab.helpers.names import prefix_errors
 from scalelab.interop import output_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
@@ -16,10 +17,8 @@ from scalelab.records.run_files import RunRecord, TaskResult
 
 def check(name: str) -> None:
     """Raises ValueError for a name that no repository can have, or if no token is there."""
-    try:
+    with prefix_errors(f"--push={name}"):  # the library's errors have a class of their own
         huggingface_hub.utils.validate_repo_id(name)
-    except ValueError as error:  # the library's own class
-        raise ValueError(f"--push={name}: {error}") from None
     if huggingface_hub.get_token() is None:
         raise ValueError(
             f"--push={name}: no token of the Hugging Face hub; run `hf auth login` or set HF_TOKEN"

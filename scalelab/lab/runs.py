@@ -25,6 +25,7 @@ from scalelab.config import cli
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import science_diff
 from scalelab.helpers.files import write_text
+from scalelab.helpers.names import check_names
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import run_table
@@ -80,7 +81,7 @@ def show(given: argparse.Namespace) -> str:
     """
     frame = run_table.as_frame(run_table.load_runs(given.folders, COMMANDS))
     columns = given.columns.split(",") if given.columns else None
-    run_table.check_columns(columns or (), frame.columns)
+    check_names(columns or (), frame.columns, "unknown column")
     chosen = sort(run_table.where(frame, given.where), given.sort)
     if given.csv:
         names = columns or [name for name in frame.columns if "." not in name]
@@ -102,7 +103,7 @@ def sort(frame: pd.DataFrame, by: str) -> pd.DataFrame:
       ValueError: there is no such column.
     """
     keys = [key.strip() for key in by.split(",") if key.strip()]
-    run_table.check_columns([key.removeprefix("-") for key in keys], frame.columns)
+    check_names([key.removeprefix("-") for key in keys], frame.columns, "unknown column")
 
     def key(values: pd.Series) -> pd.Series:
         if pd.api.types.is_numeric_dtype(values):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names, nearest
 
 # How numbers of each kind are printed.
 FORMATS: dict[str, Callable[[float], str]] = {
@@ -128,8 +128,7 @@ def parse_name(
       ValueError: unknown kind or rows; the message begins with `where`.
     """
     kind, colon, name = table.partition(":")
-    if kind not in (known := list(kinds)):
-        raise ValueError(f"{where} {kind!r}: {nearest(kind, known)}")
+    check_names([kind], list(kinds), where)
     if colon and name not in rows:
         valid = nearest(name, rows) if rows else "the study names no rows"
         raise ValueError(f"{where} rows {name!r} in {table!r}: {valid}")

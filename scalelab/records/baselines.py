@@ -77,7 +77,7 @@ def check_baselines(
 def describe_budget(
     curves: Iterable[Sequence[tuple[float, float]]], tokens: float, value: float, wanted: float
 ) -> str:
-    """Returns the budget at which a number would pass, in words, or "" if the curves are too short.
+    """Returns ", " and the budget at which a number would pass; "" if the curves are too short.
 
     A straight line against the logarithm of the tokens, fitted to the last half of each curve, with
     the mean of the slopes. Rough: neither the schedule nor the bend of the curve is known.
@@ -101,13 +101,13 @@ def describe_budget(
     slope, rises = float(np.mean(slopes)), wanted > value
     error = math.hypot(*errors) / len(errors)
     if abs(slope) <= 2 * error or slope == 0 or (slope > 0) != rises:
-        return f"the curve gives no budget: it does not clearly {'rise' if rises else 'fall'}"
+        return f", the curve gives no budget: it does not clearly {'rise' if rises else 'fall'}"
     nats = (wanted - value) / slope
     if nats > math.log(MOST_TIMES):
-        return f"at this slope it would need more than {MOST_TIMES} times the budget"
+        return f", at this slope it would need more than {MOST_TIMES} times the budget"
     times = max(1.1, math.exp(nats))  # a number at its bound needs a little more
     return (
-        f"at this slope it would need about {_round(times)} times the budget"
+        f", at this slope it would need about {_round(times)} times the budget"
         f" ({_round(times * tokens)} tokens), and more if the curve flattens"
     )
 

@@ -57,8 +57,8 @@ def write(
     gold: np.ndarray,
     outputs: np.ndarray,
     labels: Sequence[str] | None,
-) -> Predictions:
-    """Writes predictions.tsv atomically; returns the predictions, as `read` does.
+) -> None:
+    """Writes predictions.tsv atomically.
 
     Args:
       path: the file.
@@ -67,15 +67,7 @@ def write(
       outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
       labels: the C classes by name; None for scores and texts.
     """
-    columns = tuple(list(column) for column in texts)
-    if labels is None:
-        dtype = None if gold.dtype.kind == "U" else np.float32
-        made = Predictions(columns, np.asarray(gold, dtype), np.asarray(outputs[:, 0], dtype))
-    else:
-        best, shares = outputs.argmax(axis=1).astype(np.int32), _softmax(outputs)
-        made = Predictions(columns, np.asarray(gold, np.int32), best, tuple(labels), shares)
-    files.write_text(path, "".join(lines(texts, outputs, labels, made.gold)))
-    return made
+    files.write_text(path, "".join(lines(texts, outputs, labels, gold)))
 
 
 def lines(
@@ -111,11 +103,11 @@ def lines(
         table |= {"prediction": map(_escape, outputs[:, 0])}
     elif labels is None:
         scores = np.asarray(outputs[:, 0], np.float32)
-        table |= {} if gold is None else {"gold": gold}
+        table |= {} if gold is None else {"gold": np.asarray(gold, np.float32)}
         table |= {"prediction": scores, "probability": [""] * num}
     else:
         shares, spelt, best = _softmax(outputs), [*map(_escape, labels)], outputs.argmax(axis=1)
-        table |= {} if gold is None else {"gold": [spelt[i] for i in gold]}
+        table |= {} if gold is None else {"gold": [spelt[i] for i in np.asarray(gold, np.int32)]}
         table["prediction"] = [spelt[i] for i in best]
         table |= {} if classes is None else {"class": [classes[i] for i in best]}
         table["probability"] = shares[np.arange(num), best]

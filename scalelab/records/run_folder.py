@@ -62,12 +62,9 @@ def claim(
         refusal = OSError(
             f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"
         )
-    try:
-        there = (workdir / "config.json").exists()
-        before = run_files.read_config(workdir) if there else None
-        result = run_files.read_result(workdir)
-    except ValueError:
-        raise refusal or sys.exception() from None
+    there = (workdir / "config.json").exists()
+    before = run_files.read_config(workdir) if there else None
+    result = run_files.read_result(workdir)
     if before is not None and _is_extension(workdir, config, before):
         result = None
     elif before is not None and (differing := config_lib.science_diff(config, before)):

@@ -17,9 +17,10 @@ from typing import Any
 from scalelab import systems
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import OWNERS, flatten, parse_fields, science, science_diff
+from scalelab.config.finetuning import override
 from scalelab.config.pretraining import Config, Shape
 from scalelab.helpers.files import write_json
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab.compare.comparability import PREFIX, SHAPE_FIELDS
 from scalelab.lab.load import study_runs
 from scalelab.lab.load.study_runs import Row
@@ -33,24 +34,10 @@ SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedRun:
-    """One planned pre-training of a study."""
+class PlannedRun(StudyRun):
+    """One planned pre-training of a study, with its checked config."""
 
-    name: str  # name of the folder: "bert-2x128x2-half_steps-seed0"
-    stage: str
-    system: str
-    shape: Shape
-    variant: str
-    seed: int
-    config: Config
-
-    def describe(self) -> StudyRun:
-        """Returns the run's entry in the study's file."""
-        values: dict[str, Any] = vars(self) | {"config": dataclasses.asdict(self.config)}
-        size = systems.n_model(
-            systems.load(self.system), self.config.model, self.config.system_options
-        )
-        return StudyRun(**values, n_model=size)
+    config: Config  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 def expand_runs(spec: StudySpec) -> list[PlannedRun]:
@@ -68,11 +55,10 @@ def expand_runs(spec: StudySpec) -> list[PlannedRun]:
         for seed, variant, system, shape in factors:
             middle = [] if variant == DEFAULT else [variant]
             name = "-".join([system, str(shape), *middle, f"seed{seed}"])
-            try:
+            with prefix_errors(f"run {name}"):
                 config = _config(spec, system, shape, variant, seed)
-            except ValueError as error:
-                raise ValueError(f"run {name}: {error}") from None
-            run = PlannedRun(name, stage_name, system, shape, variant, seed, config)
+            size = systems.n_model(systems.load(system), config.model, config.system_options)
+            run = PlannedRun(name, stage_name, system, shape, variant, seed, config, size)
             found.setdefault(name, run)
             tuned = finetunings.split_lines(spec.variants[variant])[1]
             same = known.setdefault((system, shape, seed, repr(config), tuned), variant)
@@ -92,19 +78,21 @@ def _check_claims(spec: StudySpec, runs: list[PlannedRun]) -> None:
 
     rows = make_rows(spec, runs) if spec.lines else []
     for line in spec.lines:
-        try:
+        with prefix_errors(f"config.hypotheses: {line!r}"):
             claim = claim_lines.parse(line, rows, (*spec.finetune.tasks, *spec.evaluations))
             if not claim.pairs:
                 held = ", ".join(claim.matched)
                 same = f" of the same {held}" if held else ""
                 raise ValueError(f"the study has no two rows to compare{same}; see config.stages")
-        except ValueError as error:
-            raise ValueError(f"config.hypotheses: {line!r}: {error}") from None
 
 
 def make_rows(spec: StudySpec, runs: Iterable[PlannedRun]) -> list[Row]:
     """Returns the rows of a report of some runs."""
-    return study_runs.make_rows((run.describe() for run in runs if not run.seed), spec.variants)
+    first = (
+        StudyRun(**vars(run) | {"config": dataclasses.asdict(run.config)})
+        for run in runs if not run.seed
+    )  # fmt: skip
+    return study_runs.make_rows(first, spec.variants)
 
 
 def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int) -> Config:
@@ -124,28 +112,20 @@ def _config(spec: StudySpec, system: str, shape: Shape, variant: str, seed: int)
 
 
 def _override(spec: StudySpec, layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the nested values of the study's `pretrain`, overridden by layers of fields."""
+    """Returns the nested values of the study's `pretrain`, overridden by layers of fields.
+
+    A number times 0.5 is "x0.5".
+    """
     values = dataclasses.asdict(spec.pretrain)
     for field, value in (item for layer in layers for item in layer.items()):
-        _set(values, field, value)
+        before = flatten(values).get(field)
+        if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
+            try:
+                value = type(before)(before * float(value[1:]))
+            except ValueError:
+                raise ValueError(f"{field}={value}: expected x and a factor") from None
+        values = override(values, {field: value})
     return values
-
-
-def _set(values: dict[str, Any], field: str, value: Any) -> None:
-    """Replaces a dotted field, or multiplies it by "x0.5"."""
-    flat = flatten(values)
-    if field not in flat and field.partition(".")[0] not in OWNERS:  # `resolve` checks options
-        raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
-    before = flat.get(field)
-    if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
-        try:
-            value = type(before)(before * float(value[1:]))
-        except ValueError:
-            raise ValueError(f"{field}={value}: expected x and a factor") from None
-    *groups, name = field.split(".")
-    for group in groups:
-        values = values[group]
-    values[name] = value
 
 
 def _departures(system: systems.System) -> list[systems.Departure]:
@@ -185,7 +165,7 @@ def write(spec: StudySpec, runs: list[PlannedRun], workdir: pathlib.Path, comman
         },
         "command": command,
         "base": science(_override(spec, [parse_fields(spec.fields)])),
-        "runs": [json_files.dump(run.describe()) for run in runs],
+        "runs": [json_files.dump(run) for run in runs],
     }
     for field in ("pretrain", "stage_order"):
         del facts[field]

@@ -11,6 +11,7 @@ from scalelab.config import finetuning as finetune_config
 from scalelab.config import pretraining as config_lib
 from scalelab.config.fields import parse_fields
 from scalelab.config.pretraining import Config
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab.compare.comparability import PREFIX
 from scalelab.records.study_file import Finetune
 from scalelab.tasks import recipes
@@ -63,10 +64,8 @@ def config_values(finetune: Finetune, task: str) -> dict[str, Any]:
     """
     own = dict(recipes.get(finetune.recipe).tasks.get(task, {}))
     own |= task_fields(finetune.fields, task)
-    try:
+    with prefix_errors("config.finetune.fields"):
         return finetune_config.override(base_values(finetune.recipe), own)
-    except ValueError as error:
-        raise ValueError(f"config.finetune.fields: {error}") from None
 
 
 def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -82,11 +81,9 @@ def plan_fields(finetune: Finetune) -> tuple[dict[str, dict[str, Any]], list[str
     chosen = list(recipes.get(finetune.recipe).grid)
     found = {}
     for task in finetune.tasks:
-        try:
+        with prefix_errors(f"fine-tuning on {task}"):
             values = config_values(finetune, task)
             resolved = finetune_config.resolve(values)
-        except ValueError as error:
-            raise ValueError(f"fine-tuning on {task}: {error}") from None
         fields = config_lib.science(dataclasses.asdict(resolved))
         left = [*chosen]
         if values["head"]["kind"] is None and task_lib.load_task(task).kind != task_lib.Task.kind:

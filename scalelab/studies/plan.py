@@ -81,7 +81,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
     libraries = 0 if card else max(libraries, host.peak_memory_bytes() - most)
     for row, run in zip(rows, planned, strict=True):
         row["peak_bytes"] += libraries
-        row["title"] = arms[run.system, run.shape, run.variant].title(run.describe())
+        row["title"] = arms[run.system, run.shape, run.variant].title(run)
     (workdir / "plans").mkdir(exist_ok=True)
     write_json(workdir / "plans" / f"{spec.name}.json", {"workers": num_workers, "runs": rows})
     free = card.get("bytes_limit") or host.available()
@@ -273,7 +273,7 @@ def expect(
     kept = run.config.machine.compile_cache_dir is not None and run.seed > 0
     return {
         "name": run.name,
-        "n_model": run.describe().n_model,
+        "n_model": run.n_model,
         "num_params": flops.count_parameters(plan.state.params),
         "steps": sum(counts),
         "tokens": total(tokens),

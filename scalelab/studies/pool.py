@@ -156,7 +156,7 @@ def default_workers(spec: StudySpec) -> int:
     if host.num_gpus() != 1:
         return 1
     runs = expand.expand_runs(spec)
-    if any(r.config.optim.total_secs or (r.describe().n_model or 0) > SMALL for r in runs):
+    if any(r.config.optim.total_secs or (r.n_model or 0) > SMALL for r in runs):
         return 1
     return max(1, min(MAX_WORKERS_ON_GPU, cores // 2, len(runs)))
 

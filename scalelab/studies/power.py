@@ -55,9 +55,9 @@ def measure_spreads(folder: pathlib.Path) -> list[Spread]:
         for score in (*named, "loss", "bits_per_byte"):
             table = np.array(_by_seed(study.points, scores, score))
             if table.ndim == 2 and min(table.shape) > 1:
-                rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
                 num_rows, num_seeds = table.shape
-                variance = 2 * (rest**2).sum() / ((num_rows - 1) * (num_seeds - 1))
+                squares = (estimates.interaction(table) ** 2).sum()
+                variance = 2 * squares / ((num_rows - 1) * (num_seeds - 1))
                 key, size = (study.facts.scale, score), (num_rows, num_seeds)
                 deviation = float(f"{math.sqrt(variance):.4g}")
                 if deviation and (key not in found or found[key][3:5] < size):
@@ -67,16 +67,12 @@ def measure_spreads(folder: pathlib.Path) -> list[Spread]:
 
 def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[list[float]]:
     """Returns a score by seed of the rows with all seeds, of the most rows that compare."""
-    most, groups = max(len(point.runs) for point in points), list[list[Point]]()
-    for point in points:
-        if len(point.finished) == most == len(scores.by_seed(point, score)):
-            compares = (
-                score not in PRETRAINING_SCORES
-                or not comparability.differing_losses((own[0], point), score) for own in groups
-            )  # fmt: skip
-            place = next((k for k, alike in enumerate(compares) if alike), len(groups))
-            groups[place:] = groups[place:] or [[]]
-            groups[place].append(point)
+    most = max(len(point.runs) for point in points)
+    whole = [p for p in points if len(p.finished) == most == len(scores.by_seed(p, score))]
+    is_loss = score in PRETRAINING_SCORES
+    groups = comparability.group_alike(
+        whole, lambda a, b: not (is_loss and comparability.differing_losses((a, b), score))
+    )
     return [scores.by_seed(point, score) for point in max(groups, key=len, default=[])]
 
 

@@ -7,15 +7,16 @@ A file of `configs/studies/` is one comparison and sets only the fields that it 
 import dataclasses
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from scalelab.config import pretraining as config_lib
+from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import Count, field_names, fill, warn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape, rename
 from scalelab.eval import evaluation
-from scalelab.helpers.names import module_names, nearest
+from scalelab.helpers.names import check_names, module_names, prefix_errors
 from scalelab.lab.tables import parse_name
 from scalelab.records.study_file import (
     DEFAULT,
@@ -79,13 +80,13 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
         raise ValueError(f"config.variants must have {DEFAULT!r}, which changes nothing: ()")
     for name, stage in spec.stages.items():
         _check_stage(spec, f"config.stages.{name}", stage)
-    _check_names(spec.system_fields, module_names("systems"), "config.system_fields")
-    _check_names(spec.free, FACTORS, "config.free")
+    check_names(spec.system_fields, module_names("systems"), "config.system_fields: unknown")
+    check_names(spec.free, FACTORS, "config.free: unknown")
     recipes.get(spec.finetune.recipe)
     for task in spec.finetune.tasks:
         finetunings.load_task(spec.finetune, task)
     owners = [line.partition("=")[0].rpartition(".")[0] for line in spec.evaluation_fields]
-    _check_names(owners, spec.evaluations, "config.evaluation_fields")
+    check_names(owners, spec.evaluations, "config.evaluation_fields: unknown")
     for name in spec.evaluations:
         evaluation.choose_options(evaluation.load(name), spec.evaluation_fields)
     if spec.evaluations and spec.evaluation_data is None:
@@ -102,22 +103,20 @@ def _find_primary(spec: StudySpec) -> str | None:
     """Returns the score that config.primary names, None if it names none."""
     from scalelab.eval import score_names
 
-    try:
-        measured = (*spec.finetune.tasks, *spec.evaluations)
+    measured = (*spec.finetune.tasks, *spec.evaluations)
+    with prefix_errors("config.primary"):
         return spec.primary and score_names.find_score(spec.primary, measured)
-    except ValueError as error:
-        raise ValueError(f"config.primary: {error}") from None
 
 
 def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
     for factor in ("systems", "shapes", "variants"):
         if not getattr(stage, factor):
             raise ValueError(f"{where}.{factor} is empty: name at least one")
-    _check_names(stage.systems, module_names("systems"), f"{where}.systems")
-    _check_names(stage.variants, spec.variants, f"{where}.variants")
+    check_names(stage.systems, module_names("systems"), f"{where}.systems: unknown")
+    check_names(stage.variants, spec.variants, f"{where}.variants: unknown")
     for shape in stage.shapes:
         Shape.parse(shape)
-    _check_names([stage.finetune], ("all", "none"), f"{where}.finetune")
+    check_names([stage.finetune], ("all", "none"), f"{where}.finetune: unknown")
     if stage.finetune != "none" and (spec.finetune.tasks or spec.evaluations):
         from scalelab import systems  # late: it imports JAX, which --help does without
         from scalelab.finetuning.kinds import GENERATED
@@ -145,14 +144,14 @@ def _check_report(spec: StudySpec) -> None:
     from scalelab.lab.show.score_tables import TABLES
 
     comparison = load_comparison(spec.comparison, spec.comparison)
-    comparability.check_clock(spec.matched, "config.matched")
+    check_names([spec.matched], CLOCKS, "config.matched: unknown budget")
     for name, rows in spec.rows.items():
-        _check_names(rows.stages, spec.stages, f"config.rows.{name}.stages")
-        _check_names(rows.variants, spec.variants, f"config.rows.{name}.variants")
+        check_names(rows.stages, spec.stages, f"config.rows.{name}.stages: unknown")
+        check_names(rows.variants, spec.variants, f"config.rows.{name}.variants: unknown")
     for table in spec.tables:
         kinds = [*TABLES, *comparison.TABLES]
         parse_name(table, kinds, spec.rows, "config.tables: unknown")
-    _check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures")
+    check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures: unknown")
     if alone := [x for x in spec.ids if re.search("[<>~]", x)]:
         raise ValueError(
             f"config.hypotheses: {alone[0]!r} has no score: write (('A > B', 'sst2'),), with"
@@ -163,14 +162,8 @@ def _check_report(spec: StudySpec) -> None:
             f"config.hypotheses: {spec.ids[0]!r} is an id, which needs config.comparison; or write"
             " (('A > B', 'sst2'),)"
         )
-    _check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses")
+    check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses: unknown")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]
-    _check_names(spec.allow, [*comparability.WORDS, *science], "config.allow")
-
-
-def _check_names(given: Iterable[str], known: Collection[str], where: str) -> None:
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{where}: unknown {name!r}: {nearest(name, known)}")
+    check_names(spec.allow, [*comparability.WORDS, *science], "config.allow: unknown")

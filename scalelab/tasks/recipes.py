@@ -26,7 +26,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +113,5 @@ def get(name: str) -> Recipe:
     Raises:
       ValueError: no such recipe.
     """
-    if name not in RECIPES:
-        raise ValueError(f"unknown recipe {name!r}: {nearest(name, RECIPES)}")
+    check_names([name], RECIPES, "unknown recipe")
     return RECIPES[name]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scalelab.helpers import data_files
 from scalelab.helpers.files import listing
-from scalelab.helpers.names import load_module, nearest
+from scalelab.helpers.names import check_names, load_module
 from scalelab.tasks import files
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import JSON_LINES
@@ -167,8 +167,7 @@ def load_task(name: str) -> Task:
     Raises:
       ValueError: there is none; the message names the nearest ones.
     """
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}: {nearest(name, TASKS)}")
+    check_names([name], TASKS, "unknown task")
     return TASKS[name]
 
 

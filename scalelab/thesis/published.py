@@ -23,7 +23,7 @@ import numpy as np
 
 from scalelab.config.pretraining import Shape
 from scalelab.eval.score_names import LARGE
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.compare.estimates import Estimate, without_interval
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.load.study_runs import Row as Row
@@ -54,8 +54,7 @@ def read_table(name: str) -> Mapping[Row, Mapping[str, Cell]]:
     Raises:
       ValueError: there is no such table.
     """
-    if name not in TABLES:
-        raise ValueError(f"no published table {name!r}: {nearest(name, TABLES)}")
+    check_names([name], TABLES, "no published table")
     keys = ("system", "shape", "variant", "score")
     doubts = {tuple(line[k] for k in keys): line["why"]
               for line in _read("doubts") if line["table"] == name}  # fmt: skip

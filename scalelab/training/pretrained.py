@@ -20,6 +20,7 @@ from scalelab.config.pretraining import Config, resolve
 from scalelab.data import tokenizers
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.helpers.files import reading
+from scalelab.helpers.names import prefix_errors
 from scalelab.objectives import Term
 from scalelab.records import run_files
 from scalelab.records.run_files import RunRecord
@@ -141,17 +142,13 @@ def load(path: str | pathlib.Path, step: int | None = None) -> Pretrained:
         if not (path / part).exists():
             raise ValueError(f"the run in {path} has no {part}")
     tokenizer = Tokenizer.load(path / "tokenizer")
-    try:
+    with prefix_errors(f"the run in {path} needs the models it learned from"):
         frozen = load_frozen(config.machine.frozen)
-    except ValueError as error:
-        raise ValueError(f"the run in {path} needs the models it learned from: {error}") from None
-    try:
+    with prefix_errors(f"{path}/tokenizer is not the tokenizer of this run"):
         expected = nn.unbox(abstract_params(config, tokenizer.special_ids, frozen))
         if (num := tokenizer.vocab_size) > config.tokenizer.vocab_size:
             size = config.tokenizer.vocab_size
             raise ValueError(f"tokenizer.json has {num} pieces, the model {size}")
-    except ValueError as error:
-        raise ValueError(f"{path}/tokenizer is not the tokenizer of this run: {error}") from None
     check_tokenizer(run)
     saved = _read(path / "checkpoints", step)
     if saved is None:
@@ -261,10 +258,8 @@ def load_frozen(places: str | None) -> dict[str, Pretrained]:
                 f"config.machine.frozen = {places!r}: expected NAME=RUN, joined by ',', such as"
                 " teacher=runs/bert"
             )
-        try:
+        with prefix_errors(f"config.machine.frozen, {name}"):
             found[name] = load(folder)
-        except ValueError as error:
-            raise ValueError(f"config.machine.frozen, {name}: {error}") from None
     return found
 
 

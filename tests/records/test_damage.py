@@ -60,7 +60,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     outputs = np.eye(2, dtype=np.float32)
     table = folder / "predictions.tsv"
     given = dict(texts=[["a", "b"]], gold=np.array([0, 1]), outputs=outputs, labels="01")
-    predictions.pack(folder / "predictions.npz", predictions.write(table, **given))
+    predictions.write(table, **given)
+    predictions.pack(folder / "predictions.npz", predictions.read(table))
     likelihood.save_partial(folder / "scores.npz", scores=np.arange(9))
     special = (("pad", "[PAD]"), ("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"))
     spec = tokenizers.TokenizerSpec("wordpiece", 30, True, special)

@@ -84,13 +84,10 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
     for place, (split, wrong) in enumerate(by_split.items()):
         texts, gold = dev_set(task, split)
         labels = None if task == "stsb" else [str(c) for c in range(gold.max() + 1)]
-        made = predictions.write(
-            run / f"predictions{f'-{split}' if place else ''}.tsv",
-            texts=[texts],
-            gold=gold,
-            outputs=outputs_of(task, gold, wrong),
-            labels=labels,
-        )
+        path = run / f"predictions{f'-{split}' if place else ''}.tsv"
+        outputs = outputs_of(task, gold, wrong)
+        predictions.write(path, texts=[texts], gold=gold, outputs=outputs, labels=labels)
+        made = predictions.read(path)
         dev[split] = {m: metrics.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
     result = {
         "status": "completed", "task": task, "system": "bert", "n_model": 393216, "seed": seed,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scalelab.data import corpora
 from scalelab.helpers.files import parse_json
-from scalelab.helpers.names import brief, nearest
+from scalelab.helpers.names import brief, nearest, prefix_errors
 
 VERSION = "1"
 FIELD, SPANS, TURNS = "text", "spans", "turns"
@@ -38,10 +38,8 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
 
 def _parse(line: str, where: str) -> tuple[str, list[corpora.Span]]:
     """Returns the text and the sorted spans of an object."""
-    try:
+    with prefix_errors(where):
         found = parse_json(line, any_text=True)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
     if isinstance(found, dict) and TURNS in found:
         return _join(found[TURNS], where)
     text = found.get(FIELD) if isinstance(found, dict) else None

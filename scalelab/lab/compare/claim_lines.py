@@ -238,11 +238,7 @@ def _make_arms(side: Side, best: Sequence[str], rows: Iterable[Row]) -> list[Arm
     if not best:
         return [(row,) for row in chosen]
     same = ["system", "shape", *(f for f in _varied(rows) if f not in best)]
-    arms: list[list[Row]] = []
-    for row in chosen:
-        arm = next((arm for arm in arms if _agree(arm[0], row, same)), None)
-        arms.append([row]) if arm is None else arm.append(row)
-    return [tuple(arm) for arm in arms]
+    return [*map(tuple, comparability.group_alike(chosen, lambda a, b: _agree(a, b, same)))]
 
 
 def _check_best(best: Sequence[str], arms: Sequence[Arm]) -> None:

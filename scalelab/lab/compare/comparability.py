@@ -24,14 +24,13 @@ format.
 
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import OWNERS, differing, own_options, parse_fields, science
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.load.study_runs import Point, PretrainRun, Study
 from scalelab.lab.load.task_runs import SeedRun
-from scalelab.records.run_files import RunRecord
 
 SHAPE_FIELDS = ("model.num_heads", "model.width", "model.num_layers", "model.ffn_width")
 PREFIX = "finetune."
@@ -55,6 +54,7 @@ LOSSES = (
 TOLERANCE = 0.05  # relative difference of equal readings, because steps and epochs are whole
 
 
+T = TypeVar("T")
 Fields = Mapping[str, Any]
 Run = tuple[str, Any, Fields]  # its name, whatever says which runs it must agree with, its fields
 
@@ -78,6 +78,15 @@ def comparable(runs: Iterable[Run], by: Callable[[Any, str], Hashable]) -> dict[
     return found
 
 
+def group_alike(items: Iterable[T], alike: Callable[[T, T], bool]) -> list[list[T]]:
+    """Adds each item to the group whose first item is `alike`, or else begins a group with it."""
+    groups: list[list[T]] = []
+    for item in items:
+        own = next((own for own in groups if alike(own[0], item)), None)
+        groups.append([item]) if own is None else own.append(item)
+    return groups
+
+
 def check(study: Study) -> list[str]:
     """Checks all finished runs of a study, and all their fine-tunings.
 
@@ -88,7 +97,7 @@ def check(study: Study) -> list[str]:
         Or the study matches no clock.
     """
     allowed = study.facts.allow
-    check_clock(study.facts.matched, f"study {study.name}, matched")
+    check_names([study.facts.matched], CLOCKS, f"study {study.name}, matched: unknown budget")
     found = dict(sorted((_compare_pretrainings(study) | _compare_tunings(study)).items()))
     if undeclared := [field for field in found if field not in allowed]:
         lines = "".join(f"\n  {field}: {found[field]}" for field in undeclared)
@@ -108,7 +117,7 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
     Two runs may differ in a field if one of them declares it, and in what a free factor says.
     """
     facts = study.facts
-    free, clock = set(facts.free), facts.matched
+    free, clock = set(facts.free), CLOCKS[facts.matched]
     declared = {
         system: {departure.field for departure in facts.departures.get(system, ())}
         | {*parse_fields(facts.system_fields.get(system, ())), "system"}
@@ -139,14 +148,14 @@ def _compare_pretrainings(study: Study) -> dict[str, str]:
         }) for run in runs if run.result
     ]  # fmt: skip
     found = comparable(rows, by)
-    readings = [((run.variant, run.stage), run.name, reading(run, clock)) for run in runs]
+    readings = [((r.variant, r.stage), r.name, getattr(r.result, clock.result)) for r in runs]
     for (p, a, x), (q, b, y) in itertools.combinations(readings, 2):
         if p == q and not are_equal((x, y)):
-            found.setdefault("matched", f"{x:,.0f} {CLOCKS[clock].label} in {a}, {y:,.0f} in {b}")
+            found.setdefault("matched", f"{x:,.0f} {clock.label} in {a}, {y:,.0f} in {b}")
     return found
 
 
-def describe_tuning(tuned: SeedRun | RunRecord) -> dict[str, Any]:
+def describe_tuning(tuned: SeedRun) -> dict[str, Any]:
     """Returns the settings of a fine-tuning, except those of its model, task, seed and machine."""
     fields = science(tuned.config).items()
     shared = {k: v for k, v in fields if k.partition(".")[0] not in NOT_SHARED}
@@ -237,17 +246,6 @@ def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, 
 # --- The matched clock ----------------------------------------------------------------------------
 
 
-def check_clock(clock: object, where: str) -> None:
-    """Raises a ValueError, which begins with `where`, if there is no such clock."""
-    if clock not in CLOCKS:
-        raise ValueError(f"{where}: unknown budget {clock!r}: {nearest(str(clock), CLOCKS)}")
-
-
-def reading(run: PretrainRun, clock: str) -> float:
-    """Returns the reading of a clock at the end of a finished run."""
-    return getattr(run.result, CLOCKS[clock].result)
-
-
 def are_equal(values: Iterable[float]) -> bool:
     """Returns True if readings of a clock agree within TOLERANCE."""
     low, *_, high = sorted([*values] * 2)
@@ -256,13 +254,13 @@ def are_equal(values: Iterable[float]) -> bool:
 
 def describe_clock(study: Study) -> str:
     """Returns a sentence on how far the finished runs of a study agree on the matched clock."""
-    clock, name = study.facts.matched, CLOCKS[study.facts.matched].label
+    _, result, name = CLOCKS[study.facts.matched]
     runs = [(point.arm, run) for point in study.points for run in point.finished]
     several = len({run.stage for _, run in runs}) > 1
     groups: dict[str, list[float]] = {}
     for arm, run in runs:
         label = f"{arm} ({run.stage})" if several else arm
-        groups.setdefault(label, []).append(reading(run, clock))
+        groups.setdefault(label, []).append(getattr(run.result, result))
     if apart := {label: values for label, values in groups.items() if not are_equal(values)}:
         ranges = (f"{min(v):,.0f} to {max(v):,.0f} in {label}" for label, v in apart.items())
         return f"Not held equal: {name}, {'; '.join(ranges)}."

@@ -98,9 +98,7 @@ def wilson(groups: Sequence[tuple[float, int]]) -> tuple[float, float]:
     return max(0.0, min(share, center - half)), min(1.0, max(share, center + half))
 
 
-def student(
-    numbers: Sequence[float], *, seed: int = 0, draws: np.ndarray | None = None
-) -> Estimate:
+def student(numbers: Sequence[float], order: np.ndarray | None = None) -> Estimate:
     """Estimates the mean of independent numbers with Student's interval (Student 1908).
 
     The resamples are quantiles of Student's distribution about the mean. A single number has no
@@ -108,22 +106,15 @@ def student(
 
     Args:
       numbers: [P].
-      seed: seed of the order of the resamples, if there are no draws.
-      draws: [R, P], weights of numbers; the resamples get the order of the weighted means; None: a
-        random order.
+      order: [R], whose order the resamples get; None: a random one.
     """
     value, num = float(np.mean(numbers)), len(numbers)
     if num < 2:
         return without_interval(value)
-    order = _order(numbers, seed, draws)
+    if order is None:
+        order = np.random.default_rng(0).permutation(NUM_QUANTILES)
     error = float(np.std(numbers, ddof=1)) / math.sqrt(num)
     return student_resamples(order, value, [(error, num - 1.0)])
-
-
-def _order(numbers: Sequence[float], seed: int, draws: np.ndarray | None) -> np.ndarray:
-    if draws is None:
-        return np.random.default_rng(seed).permutation(NUM_QUANTILES)
-    return draws @ np.array(numbers)
 
 
 def with_choice(plain: Estimate, resamples: np.ndarray) -> Estimate:
@@ -232,8 +223,8 @@ def pooled_variances(
     of_all = sum(weights.values()) ** 2 / (size * num_groups)
     of_groups = sum(w * w for w in weights.values()) / size if num_groups > 1 else of_all
     of_rows = sum(w * w for _, w in parts)
-    by_group = size * (_interaction(means) ** 2).sum()
-    rest = sum((_interaction(rows[own]) ** 2).sum() for own in groups)
+    by_group = size * (interaction(means) ** 2).sum()
+    rest = sum((interaction(rows[own]) ** 2).sum() for own in groups)
     terms = [(of_all, size * num_groups * means.mean(axis=0).var(ddof=1), num_seeds - 1)]
     for factor, squares, spare in (
         (of_groups - of_all, by_group, num_groups - 1),
@@ -245,7 +236,7 @@ def pooled_variances(
     return [(float(factor * square / num_seeds), float(n)) for factor, square, n in terms]
 
 
-def _interaction(table: np.ndarray) -> np.ndarray:
+def interaction(table: np.ndarray) -> np.ndarray:
     """Returns a table [R, S] without the effects of its rows and its columns."""
     by_row, by_column = table.mean(axis=1, keepdims=True), table.mean(axis=0)
     return table - by_row - by_column + table.mean()
@@ -273,7 +264,9 @@ def contrast_numbers(
     """
     first = list(zip(weights, table, strict=False))
     sums = [sum(weight * numbers[s] for weight, (_, numbers) in first) for s in seeds]
-    own = student(sums, seed=seed, draws=draws)
+    order = np.random.default_rng(seed).permutation(NUM_QUANTILES)
+    order = order if draws is None else draws @ np.array(sums)
+    own = student(sums, order)
     whole = [(name, [x[s] for s in seeds]) for name, x in table if set(seeds) <= set(x)]
     variances = pooled_variances(whole, [(name, weight) for weight, (name, _) in first])
     if len(seeds) < 2 or not variances:
@@ -281,7 +274,7 @@ def contrast_numbers(
     error, _ = satterthwaite(variances)
     scale = max(1.0, own.standard_error / error) if error > 0 else 1.0
     terms = [(scale * math.sqrt(v), freedom) for v, freedom in variances]
-    return student_resamples(_order(sums, seed, draws), own.value, terms)
+    return student_resamples(order, own.value, terms)
 
 
 def satterthwaite(variances: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from scalelab.eval import score_names
 from scalelab.eval.names import BIAS
 from scalelab.eval.score_names import MAIN, PARTS, PRETRAINING_SCORES, TASK_SCORES, title_of
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.compare import claims, comparability
 from scalelab.lab.compare.claims import ABOVE, BELOW, Claim, Finding, Region
 from scalelab.lab.compare.scores import Block, Comparison, Row, Scores, mean_weights
@@ -95,9 +95,7 @@ def state(
     """
     known = comparison.HYPOTHESES
     ids = list(known if ids is None else ids)
-    for name in ids:
-        if name not in known:
-            raise ValueError(f"no hypothesis {name!r}: {nearest(name, known)}")
+    check_names(ids, known, "no hypothesis")
     return [known[name](scores) for name in known if name in ids]
 
 

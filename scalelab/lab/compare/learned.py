@@ -57,7 +57,8 @@ def check(scores: "StudyScores", rows: Sequence[Point], score: str) -> Treatment
         best, floor = max(values, key=values.__getitem__), scores.floor(score)
         if floor is not None and values[best] - floor < FLOOR_MARGIN:
             curves = _score_curves(scores, best, score)
-            budget = _budget(best, curves, values[best], floor + FLOOR_MARGIN)
+            given = values[best], floor + FLOOR_MARGIN
+            budget = describe_budget(curves, _tokens(best), *given)
             reasons.append(
                 f"{title} is at most {100 * values[best]:.1f}, but must exceed the trivial"
                 f" score {100 * floor:.1f} by {100 * FLOOR_MARGIN:g}{budget}"
@@ -94,7 +95,8 @@ def _check_objectives(
     reasons, remarks = list[str](), list[str]()
     for objective, cases in failed.items():
         row, found = cases[0]
-        budget = _budget(row, _curves(row, found.metric), found.value, found.wanted)
+        curves = _curves(row, found.metric)
+        budget = describe_budget(curves, _tokens(row), found.value, found.wanted)
         (reasons if objective in gates else remarks).append(
             f"{objective} of {row.label} does not beat its baseline"
             f" ({found.failure}{_more(cases, ', and in')}){budget}"
@@ -145,12 +147,6 @@ def _validation(row: Point) -> dict[str, float]:
 
 
 # --- The budget that would do ---------------------------------------------------------------------
-
-
-def _budget(row: Point, curves: Curves, value: float, wanted: float) -> str:
-    """Returns ", " and the budget at which a number would pass, or "" if there is no curve."""
-    text = describe_budget(curves, _tokens(row), value, wanted)
-    return f", {text}" if text else ""
 
 
 def _tokens(row: Point) -> float:

@@ -21,6 +21,7 @@ from scalelab.eval.names import TRIVIAL
 from scalelab.eval.score_names import PARTS, PRETRAINING_SCORES, SCORES, TASK_SCORES
 from scalelab.lab.compare import bootstrap, comparability, estimates, learned
 from scalelab.lab.compare.bootstrap import DevSet
+from scalelab.lab.compare.claim_lines import Arm
 from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
@@ -32,7 +33,6 @@ from scalelab.records.baselines import Baseline
 NUM_RESAMPLES = 2000  # the least p is 2 / 2001
 
 Parts = tuple[tuple[Row, float], ...]  # rows with their weights
-Arm = tuple[Row, ...]  # rows that differ in the fields that validation chooses
 Seeds = tuple[tuple[int, ...], tuple[int, ...]]  # seeds of pre-training, seeds of fine-tuning
 
 
@@ -261,15 +261,11 @@ class StudyScores(Scores):
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a mean loss, or a difference of comparable losses."""
-        # First row of each group with comparable losses -> weight of the group.
-        weights: dict[Point, float] = {}
-        for row, weight in ((_point(row), weight) for row, weight in parts):
-            alike = (x for x in weights if not comparability.differing_losses((x, row), score))
-            kind = next(alike, row)
-            weights[kind] = weights.get(kind, 0.0) + weight
-        if len(weights) == 1 or all(abs(x) < 1e-9 for x in weights.values()):
+        weights = {_point(row): weight for row, weight in parts}
+        rows, apart = list(weights), comparability.differing_losses
+        groups = comparability.group_alike(rows, lambda a, b: not apart((a, b), score))
+        if len(groups) == 1 or all(abs(sum(weights[row] for row in own)) < 1e-9 for own in groups):
             return True
-        rows = [_point(row) for row, _ in parts]
         fields = ", ".join(comparability.differing_losses(rows, score))
         self._note(
             f"the {score}: losses of different {fields} do not compare; compare evaluations, or"

@@ -18,7 +18,7 @@ import operator
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -27,7 +27,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import flatten
 from scalelab.config.pretraining import Shape
 from scalelab.eval.score_names import MAIN, TASK_SCORES
-from scalelab.helpers.names import nearest, suggest_folder
+from scalelab.helpers.names import check_names, nearest, suggest_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records import archive, json_files, run_files
@@ -272,7 +272,7 @@ def where(frame: pd.DataFrame, conditions: str) -> pd.DataFrame:
             raise ValueError(
                 f"condition {text!r}: expected column, one of = != < <= > >=, and a value"
             )
-        check_columns([found[1]], frame.columns)
+        check_names([found[1]], frame.columns, "unknown column")
         matches = _matches(frame[found[1]], *found.groups())
         if found[2] in ("=", "==") and not (matches.any() or frame.empty):
             values = sorted({str(x) for x in frame[found[1]].dropna()})
@@ -299,10 +299,3 @@ def _matches(values: pd.Series, column: str, compare: str, wanted: str) -> pd.Se
         same = texts.map(lambda text: fnmatch.fnmatchcase(text, wanted))
         return there & same.eq(compare != "!=")
     return there & texts.map(lambda text: test(natural(text), natural(wanted)))
-
-
-def check_columns(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ValueError, with the nearest names, for an unknown column."""
-    for name in names:
-        if name not in known:
-            raise ValueError(f"unknown column {name!r}: {nearest(name, known)}")

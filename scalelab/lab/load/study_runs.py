@@ -14,7 +14,7 @@ from typing import Any
 
 from scalelab.config.fields import flatten, science_diff
 from scalelab.config.pretraining import Shape
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records import archive, run_files, study_file
@@ -154,8 +154,7 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     if name is None and len(files) > 1:
         raise ValueError(f"{workdir} holds several studies: {', '.join(files)}; name one")
     name = name or next(iter(files))
-    if name not in files:
-        raise ValueError(f"{workdir} holds no study {name!r}: {nearest(name, files)}")
+    check_names([name], files, f"{workdir} holds no study")
     facts = study_file.read(files[name])
     runs: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
     for run in facts.runs:

@@ -220,20 +220,19 @@ def describe_changes(study: Study) -> list[str]:
 
 
 def for_terminal(
-    study: Study, sentences: Sequence[str], primary: Table | None, verdicts: Table | None,
-    findings: Sequence[Finding],
-) -> str:  # fmt: skip
+    study: Study, findings: Sequence[Finding], why_none: str, primary: Table | None = None
+) -> str:
     """Returns the answer, the primary table, the verdicts and why some are open, as text.
 
     Args:
       study: the study.
-      sentences: the answer.
-      primary: from `tabulate_primary`.
-      verdicts: table of the findings; None: there are none.
       findings: the verdicts.
+      why_none: as for `answer`.
+      primary: from `tabulate_primary`; None: it is left out.
     """
+    sentences = answer(findings, why_none, study.facts.primary)
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
-    for table in filter(None, (primary, verdicts)):
+    for table in filter(None, (primary, tabulate_verdicts(findings))):
         texts = table.texts()
         shown = tables.plain(list(texts), texts.to_numpy().tolist(), table.num_names)
         parts.append("\n" + shown.rstrip())

@@ -12,9 +12,8 @@ from scalelab.config.durations import CLOCKS
 from scalelab.lab import tables
 from scalelab.lab.load import task_runs
 from scalelab.records import run_files
-from scalelab.records.run_files import RunRecord, RunResult, TaskResult
+from scalelab.records.run_files import UNKNOWN, RunRecord, RunResult, TaskResult
 
-UNKNOWN = "not recorded"
 DIGEST = 12  # characters of a digest that are shown
 
 # The templates of cards and reports; text of users is escaped.

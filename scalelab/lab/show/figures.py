@@ -235,15 +235,10 @@ def _loss_score(study: Study) -> str:
 
 def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
     """Returns rows whose losses compare, but for their length, in groups."""
-    groups: list[list[Point]] = []
-    for point in points:
-        for own in groups:
-            if not comparability.loss_apart(own[0].runs[0].config, point.runs[0].config, score):
-                own.append(point)
-                break
-        else:
-            groups.append([point])
-    return groups
+    apart = comparability.loss_apart
+    return comparability.group_alike(
+        points, lambda a, b: not apart(a.runs[0].config, b.runs[0].config, score)
+    )
 
 
 def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
@@ -252,6 +247,7 @@ def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None"
     Losses that do not compare, also for their length, have panels of their own.
     """
     score = _loss_score(study)
+    assert isinstance(scores, StudyScores)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
     panels: list[dict[str, dict[int, Point]]] = []  # system -> N -> its row with the lowest loss
     for group in _group_losses([*known], score):
@@ -298,5 +294,6 @@ def _draw_seeds(axis: Any, seeds: Sequence[np.ndarray], label: str, look: dict[s
 
 
 FIGURES: dict[str, MakeFigure] = {
-    f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()
-} | {"loss_by_parameters": draw_parameters}
+    **{f"loss_by_{k}": functools.partial(draw_losses, clock=v) for k, v in AXES.items()},
+    "loss_by_parameters": draw_parameters,
+}

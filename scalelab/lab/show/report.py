@@ -17,7 +17,7 @@ import pathlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from scalelab.config.fields import flatten
 from scalelab.eval.score_names import SCORES, title_of
@@ -64,22 +64,12 @@ RUN_COLUMNS = (
 )
 
 
-class Judged(NamedTuple):
-    """A study with the verdicts on its hypotheses."""
-
-    study: Study
-    footnotes: list[str]  # the differences that the study allows
-    comparison: Comparison
-    scores: StudyScores
-    findings: list[Finding]
-
-
 def judge(
     workdir: pathlib.Path,
     name: str | None = None,
     baselines: Mapping[str, Baseline] | None = None,
     trusted: str | None = None,
-) -> Judged:
+) -> tuple[StudyScores, Comparison, list[str], list[Finding]]:
     """Reads a study, checks that its runs are comparable, and finds its verdicts; see `make`.
 
     Args:
@@ -87,6 +77,9 @@ def judge(
       name: name of the study; None: the only one.
       baselines: objective -> trivial baseline; None: none is checked.
       trusted: module outside scalelab that the study may import; None: none.
+
+    Returns:
+      The scores, the comparison, the differences that the study allows, and the findings.
 
     Raises:
       ValueError: no run is finished, or runs do not compare.
@@ -102,19 +95,16 @@ def judge(
     footnotes = comparability.check(study)
     comparison = load_comparison(study.facts.comparison, trusted)
     scores = StudyScores(study, baselines=baselines)
-    findings = hypotheses.judge(study, scores, comparison)
-    return Judged(study, footnotes, comparison, scores, findings)
+    return scores, comparison, footnotes, hypotheses.judge(study, scores, comparison)
 
 
 def describe_verdicts(
     workdir: pathlib.Path, name: str, baselines: Mapping[str, Baseline] | None = None
 ) -> str:
     """Returns the verdicts of a study with their reasons, for a terminal; raises as `make`."""
-    study, _, _, scores, findings = judge(workdir, name, baselines)
-    why_none = answer.find_primary(study, scores)[1]
-    sentences = answer.answer(findings, why_none, study.facts.primary)
-    verdicts = answer.tabulate_verdicts(findings)
-    return answer.for_terminal(study, sentences, None, verdicts, findings)
+    scores, _, _, findings = judge(workdir, name, baselines)
+    _, why_none = answer.find_primary(scores.study, scores)
+    return answer.for_terminal(scores.study, findings, why_none)
 
 
 def make(
@@ -141,7 +131,8 @@ def make(
         in the limits, and the others are reported.
       OSError: a file cannot be written.
     """
-    study, footnotes, comparison, scores, findings = judge(workdir, name, baselines, trusted)
+    scores, comparison, footnotes, findings = judge(workdir, name, baselines, trusted)
+    study = scores.study
     finished = [run for run in study.runs if run.finished]
     departing, published = comparison.departures(study, footnotes), comparison.published()
     request = TableRequest(study, scores, published, departing, footnotes)
@@ -158,9 +149,7 @@ def make(
     write_text(folder / "cards.md", "\n".join(card.write(run.folder) for run in finished))
     score, why_none = answer.find_primary(study, scores)
     primary = answer.tabulate_primary(study, scores, score, findings, why_none)
-    verdicts = answer.tabulate_verdicts(findings)
-    sentences = answer.answer(findings, why_none, study.facts.primary)
-    say(answer.for_terminal(study, sentences, primary, verdicts, findings))
+    say(answer.for_terminal(study, findings, why_none, primary))
     first = {
         "differences": figures.draw_differences(findings),
         "score_by_cost": None if why_none else figures.draw_cost(study, scores, score),
@@ -173,8 +162,9 @@ def make(
     )  # fmt: skip
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     return _write_pages(folder, {
-        "study": study, "answer": sentences, "design": describe_design(study),
-        "primary": primary, "verdicts": verdicts, "checks": answer.checks(findings),
+        "study": study, "design": describe_design(study), "primary": primary,
+        "answer": answer.answer(findings, why_none, study.facts.primary),
+        "verdicts": answer.tabulate_verdicts(findings), "checks": answer.checks(findings),
         "limits": describe_limits(study), "first": {name: captions[name] for name in first},
         "tables": made, "notes": notes.describe(request, made),
         "findings": answer.tabulate_findings(findings), "claims": claims,

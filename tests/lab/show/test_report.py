@@ -218,7 +218,7 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     for change, num in (("MNLI-m to none", 2), ("none to QNLI", 4)):
         text = f"The primary outcome was changed from {change} after {num} runs had finished."
         assert text in limits
-        shown = answer.for_terminal(study, sentences, None, None, findings)
+        shown = answer.for_terminal(study, findings, "")
         assert text in " ".join(shown.split())
     assert report.describe_design(study)["Primary outcome"] == "QNLI"
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
