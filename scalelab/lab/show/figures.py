@@ -171,7 +171,7 @@ def draw_cost(study: Study, scores: StudyScores, score: str) -> "Figure | None":
     plots.label_clock(axis, "training FLOPs of a run", log=True)
     low, high = axis.get_xlim()
     axis.set_xlim(min(low, high / 4), max(high, 4 * low))  # equal costs stand in the middle
-    axis.set_ylabel(title_of(score) + (" x 100" if scale == 100 else " (nats)"))
+    axis.set_ylabel(title_of(score) + (" x 100" if scale == 100 else " (nats)" * (score == "loss")))
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     return figure
 
@@ -187,8 +187,9 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
     lengths = sorted({length for p in points for run in p.runs for length in run.curves})
     differing = comparability.differing_losses(points, score)
     names = [sorted({point.system for point in own}) for own in groups]
-    figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + 3.2 * len(groups))
-    panels = figure.subplots(len(groups), len(lengths), squeeze=False)
+    heights = [max(3.2, 0.4 + 0.2 * len(own)) for own in groups]  # a legend line is 0.2 inches
+    figure = plots.canvas(3.4 + 4.4 * len(lengths), 0.6 + sum(heights))
+    panels = figure.subplots(len(groups), len(lengths), squeeze=False, height_ratios=heights)
     for row, own in zip(panels, groups, strict=True):
         fields = comparability.loss_fields(own[0].runs[0].config)
         named = [  # a path is long: only its last part
