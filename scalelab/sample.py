@@ -306,7 +306,9 @@ def _count_blanks(
     names = ("num_beams", "repetition_penalty", "repetition_stop")
     given = [f"--{n}" for n in names if getattr(asked, n) not in (None, 1)]
     if given and max(found) > 1:
-        raise ValueError(f"{', '.join(given)}: for one mask of a source; leave it out for several")
+        raise ValueError(
+            f"{', '.join(given)}: needs a --source with one mask to fill, found {max(found)}"
+        )
     return found
 
 

@@ -3,10 +3,10 @@
   python -m scalelab.study run --workdir=runs/language_model_sizes \
     --config=configs/studies/language_model_sizes.py:seeds=2
 
-Systems, text, budget and scores are those of before_transformers.py, which has one width. Each
-system has its best learning rate of that study and the next lower one; a hypothesis compares two
-systems at one width, each at the better rate. The figure `loss_by_parameters` draws bits per byte
-against the parameters.
+Text, budget and scores are those of before_transformers.py, which has one width, and so are the
+systems but for ELMo. Each has its best learning rate of that study and the next lower one; n-grams
+have none, and one width. A hypothesis compares two systems at one width, each at the better rate.
+The figure `loss_by_parameters` draws bits per byte against the parameters.
 """
 
 import ml_collections

@@ -213,7 +213,9 @@ def override(values: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     copy = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     for field, value in settings.items():
         *groups, name = field.split(".")
-        if field not in flat and not (groups and groups[0] in OWNERS and groups[0] in copy):
+        if field not in flat and not (
+            len(groups) == 1 and groups[0] in OWNERS.keys() & copy.keys()
+        ):
             raise ValueError(f"unknown config field {field!r}: {nearest(field, flat)}")
         (copy[groups[0]] if groups else copy)[name] = value
     return copy

@@ -6,7 +6,7 @@ RUN is a run folder: a pre-training, or an import from Hugging Face. For gpt and
 the log-likelihood. For bert and roberta it is the pseudo-log-likelihood (PLL), which masks each
 token in turn and so costs one pass for each token. The two measures are not comparable. A model
 that reads a source predicts the text after the source that its system declares for single texts,
-such as one blank; a note says so.
+such as one blank; a note says if pre-training had no such source.
 
 The text of a document is the same as in training: its sentences joined by single spaces. Special
 tokens are not scored. Losses are nats per predicted token. Bits per byte are loss x tokens / (bytes

@@ -5,8 +5,7 @@
 
 RUN is a run folder. Its tokenizer cuts the text, and its training documents are counted: so the
 table is that of a model without parameters beside the model of RUN (`python -m scalelab.eval.lm`),
-on the same tokens of the same documents. The first token of a document is not scored, as there for
-a model that reads no token before it.
+on the same tokens of the same documents. The first token of a document is not scored.
 
 The smoothing is interpolated Kneser-Ney (`scalelab/nn/ngrams.py`). `system=ngram` leaves a run of
 the same table.

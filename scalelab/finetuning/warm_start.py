@@ -136,7 +136,7 @@ def check_fits(opened: Pretrained, config: FinetuneConfig, title: str, num_examp
 def _open(init: str) -> tuple[Pretrained, ImportedClassifier | None]:
     """Opens a pre-training run, an imported classifier, or a fine-tuning without a head."""
     run = run_files.read_run(path := pathlib.Path(init), metrics=False)
-    # A model that generates has no head: it is as pre-training makes one.
+    # A model that generates has no head, so that it is opened as a pre-trained one.
     if run.task == imported.TASK or run.config.get("kind") in kinds.GENERATED:
         opened = imported.load(run, load_trained(path))
     else:

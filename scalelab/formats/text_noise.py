@@ -112,9 +112,13 @@ def build(
     options, frame = options or Options(), len(specials.begin) + len(specials.end)
     if {"masking", "infilling"} & {*options.noise.split("+")}:
         _ = specials.ids["mask"]
-    assembly.room_for_text(specials, max_len, num_pieces=1, at_least=1)
     most = most_tokens(max_len, options)
     room = int(np.searchsorted(most, most[-1] - frame, "right")) - 1
+    if room < 1:
+        raise ValueError(
+            f"max_len = {max_len} leaves no token for a source beside {frame} special ones at"
+            f" noise_rate = {options.noise_rate}: set it to more, at least to {frame + 1}"
+        )
     units = np.zeros(len(documents.tokens), np.uint8)
     units[documents.sentence_starts[:-1]] = 1
     documents = dataclasses.replace(documents, units=units)

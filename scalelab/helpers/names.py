@@ -75,7 +75,7 @@ def _last_part(name: str) -> str:
 
 
 def check_names(names: Iterable[str], valid: Collection[str], what: str) -> None:
-    """Raises ValueError with the nearest names, such as "unknown column 'x': ...", `what` first."""
+    """Raises ValueError for a name that is not valid: `what`, the name and the nearest ones."""
     for name in names:
         if name not in valid:
             raise ValueError(f"{what} {name!r}: {nearest(name, valid)}")

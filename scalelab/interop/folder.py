@@ -29,9 +29,10 @@ HUB_FILES = [
     "*_tokens*.json",
 ]
 INDEX = f"{WEIGHTS}.index.json"
-# Rules that change what `transformers.generate` writes, beside its own arguments.
+# Rules in a folder that `transformers.generate` follows and `sample` does not.
 GENERATION = (
-    "forced_bos_token_id", "forced_eos_token_id", "no_repeat_ngram_size", "min_length",
+    "forced_bos_token_id", "forced_eos_token_id", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "repetition_penalty", "min_length",
     "min_new_tokens", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
 )  # fmt: skip
 FLOATS = ("F32", "F16", "BF16")  # float32 holds these exactly
@@ -195,6 +196,8 @@ def open_folder(path: pathlib.Path) -> Folder:
             "the files have no output table besides the embedding table, and a model with this"
             " config.json needs one (tie_word_embeddings = false)"
         )
+    if one_table and names[family.tied[0][0]] == names[family.tied[0][1]]:
+        remarks.append("the table that scores tokens is a copy of the embedding's, as in the files")
     if unused:
         remarks.append(f"ignored, because no head uses them: {', '.join(unused)}")
     if architecture.predicts == "next":
@@ -210,7 +213,7 @@ def _list_generation(path: pathlib.Path, config: dict[str, Any]) -> list[str]:
     found = [
         f"{name} = {value}"
         for name in GENERATION
-        if (value := stored.get(name)) not in (None, []) and (value or name.endswith("_id"))
+        if (value := stored.get(name)) not in (None, [], 1.0) and (value or name.endswith("_id"))
     ]
     return [f"decoding does not follow {', '.join(found)}"] if found else []
 

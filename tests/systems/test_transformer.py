@@ -5,7 +5,6 @@ tests/systems/test_source_systems.py has what every system with a source owes.
 
 import json
 import pathlib
-import shutil
 from typing import Any
 
 import damage
@@ -118,7 +117,7 @@ def test_an_import_without_sentinels_translates(
     """Its tokenizer needs none; the import names rules of decoding that `sample` does not have."""
     if exported.name.startswith("pegasus"):
         pytest.skip("PEGASUS' tokenizer has masks")
-    folder = shutil.copytree(exported / "out", tmp_path / "out")
+    exporting.run(exported / "run", folder := tmp_path / "out")
     special = ["<pad>", "</s>", "<unk>"]
     words = {token: i for i, token in enumerate([*special, *(f"w{i}" for i in range(20))])}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))

@@ -27,5 +27,9 @@ MAP = dataclasses.replace(
     option_choices=_with_defaults(t5.MAP.option_choices),
     architectures=(Architecture("MT5ForConditionalGeneration", ("seq2seq",), "next"),),
     untied=lambda _: True,
-    one_table=lambda _: True,  # transformers 5 ties its tables, as it does T5's
+    # Transformers 5 ties the tables, and writes so.
+    one_table=lambda c: (
+        c.get("tie_word_embeddings") is not False
+        and "ForConditional" in str(c.get("architectures"))
+    ),
 )

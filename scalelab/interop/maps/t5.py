@@ -106,7 +106,10 @@ MAP = Map(
     tied=(("lm_head.weight", "shared.weight"),),
     # A tied model has the factor D^-0.5, an untied one none; new versions write that as a field.
     untied=lambda c: False in (c.get("tie_word_embeddings"), c.get("scale_decoder_outputs")),
-    one_table=lambda c: c.get("scale_decoder_outputs") is False,  # transformers 5 ties its tables
+    # Transformers 5 ties the tables of such a model.
+    one_table=lambda c: (
+        c.get("scale_decoder_outputs") is False and "ForConditional" in str(c.get("architectures"))
+    ),
     copies=(
         ("encoder.embed_tokens.weight", "shared.weight"),
         ("decoder.embed_tokens.weight", "shared.weight"),

@@ -7,7 +7,7 @@
 
 Losses of one kind have a row of panels, with a column for each length. A thin line is a run, a bold
 one the mean over its seeds. Color is the system, shade the size or variant. In a study whose
-primary score is bits per byte, these figures draw bits per byte.
+primary score is bits per byte, these figures draw bits per byte, if all its runs have them.
 """
 
 import functools

@@ -136,10 +136,10 @@ def test_no_verdict_contradicts_an_interval_of_its_report(tmp_path) -> None:
     study_folders.write_study(
         tmp_path, runs, hypotheses=lines, comparison=None, variants=dict.fromkeys(names, [])
     )
-    found = report.judge(tmp_path)
-    made = [claim for finding in found.findings for claim in finding.claims]
-    primary = answer.tabulate_primary(found.study, found.scores, "loss", found.findings)
-    shown = [row[3] for row in report.tabulate_claims(found.findings, found.scores, ()).rows]
+    scores, _, _, findings = report.judge(tmp_path)
+    made = [claim for finding in findings for claim in finding.claims]
+    primary = answer.tabulate_primary(scores.study, scores, "loss", findings)
+    shown = [row[3] for row in report.tabulate_claims(findings, scores, ()).rows]
     plain, apart = 0, [row[2] for row in primary.rows[1:] for _ in range(2)]
     for claim, *cells in zip(made, shown, apart, strict=True):
         borders = [x for x in (claim.region.low, claim.region.high) if np.isfinite(x)]
