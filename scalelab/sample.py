@@ -303,8 +303,8 @@ def _count_blanks(
         if ended >= masks:
             raise ValueError(f"--source={text!r}: its prompt fills all masks: shorten it")
         found.append(masks - ended)
-    names = ("num_beams", "repetition_penalty", "repetition_stop")
-    given = [f"--{n}" for n in names if getattr(asked, n) not in (None, 1)]
+    defaults = UNUSED["masked"].items()  # of flags that know one text alone
+    given = [f"--{name}" for name, default in defaults if getattr(asked, name) != default]
     if given and max(found) > 1:
         raise ValueError(
             f"{', '.join(given)}: needs a --source with one mask to fill, found {max(found)}"

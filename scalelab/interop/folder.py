@@ -29,12 +29,14 @@ HUB_FILES = [
     "*_tokens*.json",
 ]
 INDEX = f"{WEIGHTS}.index.json"
-# Rules in a folder that `transformers.generate` follows and `sample` does not.
-GENERATION = (
-    "forced_bos_token_id", "forced_eos_token_id", "no_repeat_ngram_size",
-    "encoder_no_repeat_ngram_size", "repetition_penalty", "min_length",
-    "min_new_tokens", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens",
-)  # fmt: skip
+# Rules in a folder that `transformers.generate` follows and `sample` does not: name -> no rule.
+GENERATION = {
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids")),
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens")),
+    **dict.fromkeys(("min_length", "min_new_tokens"), 0),
+    **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    "repetition_penalty": 1.0,
+}
 FLOATS = ("F32", "F16", "BF16")  # float32 holds these exactly
 NORM_NAMES = {"gamma": "weight", "beta": "bias"}  # early releases used TensorFlow's names
 MAX_LISTED = 8
@@ -212,8 +214,8 @@ def _list_generation(path: pathlib.Path, config: dict[str, Any]) -> list[str]:
     stored = config | (read_object(path / "generation_config.json") or {})
     found = [
         f"{name} = {value}"
-        for name in GENERATION
-        if (value := stored.get(name)) not in (None, [], 1.0) and (value or name.endswith("_id"))
+        for name, none in GENERATION.items()
+        if (value := stored.get(name)) not in (None, [], none)
     ]
     return [f"decoding does not follow {', '.join(found)}"] if found else []
 

@@ -155,7 +155,7 @@ def bleu(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = N
     smoothing = sacrebleu.BLEU().smooth_method  # as `text_counts.signature` says
 
     def score(sums: np.ndarray) -> float:
-        whole = [*map(int, sums)]
+        whole = sums.tolist()
         found = sacrebleu.BLEU.compute_bleu(whole[:4], whole[4:8], *whole[8:], smoothing)
         return found.score / 100
 

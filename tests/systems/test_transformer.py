@@ -129,9 +129,11 @@ def test_an_import_without_sentinels_translates(
     facts = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
     facts["tokenizer_class"] = "PreTrainedTokenizerFast"
     (folder / "tokenizer_config.json").write_text(json.dumps(facts))
-    (folder / "generation_config.json").write_text('{"min_length": 3, "forced_bos_token_id": 0}')
-    lines = importing.run(str(folder), tmp_path / "run")
-    assert any("forced_bos_token_id = 0" in line and "min_length = 3" in line for line in lines)
+    rules = {"forced_bos_token_id": 0, "forced_eos_token_id": 1, "min_length": 3}
+    none = {"no_repeat_ngram_size": 0, "repetition_penalty": 1.0, "bad_words_ids": None}
+    (folder / "generation_config.json").write_text(json.dumps(rules | none))
+    (line,) = (x for x in importing.run(str(folder), tmp_path / "run") if "does not follow" in x)
+    assert {*line.partition("follow ")[2].split(", ")} == {f"{k} = {x}" for k, x in rules.items()}
     given = [f"--run={tmp_path / 'run'}", "--source=w1 w2", "--max_new_tokens=3"]
     in_process.run(sample, given)
     assert capsys.readouterr().out.startswith("[1] ")
