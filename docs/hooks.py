@@ -20,7 +20,7 @@ from scalelab.studies.spec import StudySpec
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN = ("LOG.md", "CHANGELOG.md", "CONTRIBUTING.md", "results/README.md", "zoo/README.md",
-         "scalelab/systems/*.py",
+         "scalelab/systems/**/*.py",
          "results/*/reports/*/*.md", "results/*/reports/*/figures/*")  # fmt: skip
 CONFIGS = {"Pre-training": pretraining.Config, "Fine-tuning": finetuning.FinetuneConfig,
            "Studies": StudySpec}  # fmt: skip
@@ -91,7 +91,7 @@ def _system_list() -> Iterator[str]:
 def _system_page(entry: catalog.Entry) -> Iterator[str]:
     """A system's docstring, options, peers, and its declared differences with their sources."""
     module = names.load_module("systems", entry.name)
-    file = f"scalelab/systems/{entry.name}.py"
+    file = pathlib.Path(str(module.__file__)).relative_to(ROOT)
     yield f"# {entry.name}\n"
     yield f"::: scalelab.systems.{entry.name}\n    options:\n      members: false\n"
     yield f"File: [`{file}`](../../../{file}). [All systems](../systems.md).\n"

@@ -6,16 +6,13 @@ eval "$(scalelab completion bash)"     completes names and flags; zsh likewise
 """
 
 import importlib
-import pathlib
 import re
 import sys
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scalelab.config import cli
-from scalelab.helpers.names import CONFIGS, describe_version, nearest
-
-ROOT = pathlib.Path(__file__).parent
+from scalelab.helpers.names import CONFIGS, describe_version, module_names, nearest
 
 
 class Program(NamedTuple):
@@ -212,8 +209,7 @@ def _config_words(program: str, value: str) -> list[str]:
         found = sorted(str(p.relative_to(CONFIGS).with_suffix("")) for p in CONFIGS.rglob("*.py"))
         return [name for name in found if name.startswith("studies/") == (program == "study")]
     if value[-1] == "=":
-        systems = ROOT.glob("systems/[a-z]*.py") if value.endswith("system=") else ()
-        return sorted(path.stem for path in systems)
+        return module_names("systems") if value.endswith("system=") else []
     shared = {"study": "study", "eval": "finetune", "finetune": "finetune"}
     source = (CONFIGS / f"{shared.get(program, 'pretrain')}.py").read_text(encoding="utf-8")
     _, _, described = source.partition("\nArguments")

@@ -36,8 +36,8 @@ def test_every_program_is_a_module_and_every_task_a_program(capsys) -> None:
         assert isinstance(parser, cli.Parser) and callable(found.main), module
         assert all(own.command in ("", *parser.commands) for own in listed if own.module == module)
     written = {
-        str(path.relative_to(programs.ROOT).with_suffix("")).replace("/", ".")
-        for path in programs.ROOT.rglob("*.py") if "cli.run(main, parser())" in path.read_text()
+        str(path.relative_to(names.PACKAGE).with_suffix("")).replace("/", ".")
+        for path in names.PACKAGE.rglob("*.py") if "cli.run(main, parser())" in path.read_text()
     }  # fmt: skip
     assert written == {own.module for own in listed} - {"eval.program", "eval.suites"} | {
         "studies.jobs"

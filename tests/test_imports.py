@@ -41,7 +41,7 @@ finetuning: config data decode formats helpers nets nn objectives optim records 
   state step systems tasks training
 finetune: config finetuning records resources tasks train training
 eval: config data decode finetune finetuning helpers lab nn objectives records resources sharding
-  tasks training
+  systems.ngram.counts tasks training
 lab: config eval.names eval.score_names helpers records tasks
 thesis: config eval.score_names helpers lab records
 studies: config data eval finetune finetuning helpers lab records resources sharding
@@ -90,6 +90,24 @@ MODULES = modules()
 def room_of(module: str) -> str:
     """The room that a module belongs to."""
     return module.partition(".")[0]
+
+
+def family_of(module: str) -> str:
+    """The family that a module belongs to: "systems.xlnet" for "systems.xlnet.net"; or ""."""
+    return ".".join(module.split(".")[:2]) if module.startswith("systems.") else ""
+
+
+def may_import(module: str, imported: str) -> bool:
+    """Whether a module may import another module of scalelab."""
+    room, other, family = room_of(module), room_of(imported), family_of(imported)
+    if family and family not in (imported, family_of(module)):  # a module of another family
+        return imported in MAY_IMPORT.get(room, ())
+    if module in BINARIES:
+        return imported not in BINARIES - {module}
+    if room == other == "systems":
+        return "systems" in (module, imported) or family == family_of(module)
+    assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room} may import"
+    return bool({other, imported} & (MAY_IMPORT[room] | {room}))
 
 
 @functools.cache
@@ -150,19 +168,32 @@ def test_imports_go_one_way() -> None:
         room = room_of(module)
         top, _, rest = name.partition(".")
         if top == "scalelab" and rest:
-            other = room_of(rest)
-            if module in BINARIES:
-                assert rest not in BINARIES - {module}, f"{module} imports {name}"
-            elif room == "systems" and other == "systems":
-                assert "systems" in (module, rest), f"{module} imports {name}"
-            else:
-                assert room in MAY_IMPORT, f"say in MAY_IMPORT what {room} may import"
-                allowed = MAY_IMPORT[room] | {room}
-                assert {other, rest} & allowed, f"{module} imports {name}; may: {sorted(allowed)}"
+            assert may_import(module, rest), f"{module} imports {name}"
         elif top in ONLY_IN:
             assert room in ONLY_IN[top], f"{module} imports {name}"
         elif top in ("benchmarks", "configs", "tests"):
             pytest.fail(f"{module} imports {name}")
+
+
+@pytest.mark.parametrize(("module", "imported", "is_right"), [
+    ("systems.xlnet", "systems", True),
+    ("systems.xlnet", "systems.xlnet.net", True),
+    ("systems.xlnet.net", "systems.xlnet.attention", True),
+    ("systems.bert", "systems.roberta", False),
+    ("systems.bert", "systems.xlnet", False),
+    ("systems.bert", "systems.xlnet.net", False),
+    ("systems.glm.net", "systems.xlnet", False),
+    ("systems.glm.net", "systems.xlnet.net", False),
+    ("train", "systems.glm.net", False),
+    ("training.opening", "systems.glm", True),
+    ("training.opening", "systems.glm.net", False),
+    ("eval.ngram", "systems.ngram.counts", True),
+    ("eval.ngram", "systems.ngram.net", False),
+    ("nn.stack", "systems.glm.net", False),
+])  # fmt: skip
+def test_a_family_is_apart(module: str, imported: str, is_right: bool) -> None:
+    """DESIGN, R5: modules of one family import neither another family nor modules of its own."""
+    assert may_import(module, imported) == is_right
 
 
 NAMES = {*module_names("systems"), *module_names("objectives")}

@@ -3,8 +3,8 @@
   python -m scalelab.study run --config=configs/studies/compatibility.py:seeds=3 --workdir=DIR
 
 Each arm is an RNNsearch with another score between a state of the decoder and one of the source
-(`scalelab/nn/compatibility.py`): `default` has the paper's, `additive`; `none` is RNNenc, whose
-context is the source's last state.
+(`scalelab/systems/rnnsearch/compatibility.py`): `default` has the paper's, `additive`; `none` is
+RNNenc, whose context is the source's last state.
 The models restore texts of which 15% are masked (format `denoising`, style `bert_style`), at equal
 tokens. Scales, text, pairs, recipe and scores of translation are those of t5_objectives.py; the
 second synthetic language has another order of words. The hypotheses: scores that

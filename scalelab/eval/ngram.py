@@ -7,8 +7,8 @@ RUN is a run folder. Its tokenizer cuts the text, and its training documents are
 table is that of a model without parameters beside the model of RUN (`python -m scalelab.eval.lm`),
 on the same tokens of the same documents. The first token of a document is not scored.
 
-The smoothing is interpolated Kneser-Ney (`scalelab/nn/ngrams.py`). `system=ngram` leaves a run of
-the same table.
+The smoothing is interpolated Kneser-Ney (`scalelab/systems/ngram/counts.py`). `system=ngram`
+leaves a run of the same table.
 
 Under --workdir: documents.tsv (a line for each document), result.json, environment.json.
 """
@@ -52,7 +52,7 @@ def main(given: argparse.Namespace) -> None:
     if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
         raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
     from scalelab.eval import lm
-    from scalelab.nn import ngrams
+    from scalelab.systems.ngram import counts
     from scalelab.training import pretrained
 
     opened, begun = pretrained.load(given.run, None), time.perf_counter()
@@ -62,7 +62,7 @@ def main(given: argparse.Namespace) -> None:
         lm.read(argparse.Namespace(**places, errors=None), opened) for places in (read, trained)
     )
     vocab_size = opened.config.tokenizer.vocab_size
-    model = ngrams.fit(counted.tokens, counted.starts, given.order, vocab_size)
+    model = counts.fit(counted.tokens, counted.starts, given.order, vocab_size)
     nats = model.nats(documents.tokens, documents.starts)
     nats[documents.starts[:-1][np.diff(documents.starts) > 0]] = np.nan
     if np.isnan(nats).all():

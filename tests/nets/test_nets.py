@@ -11,7 +11,6 @@ from flax import linen as nn
 
 from scalelab import objectives
 from scalelab.nets.decoder import Decoder
-from scalelab.nets.discriminator import Discriminator, Tower
 from scalelab.nets.encdec import EncoderDecoder
 from scalelab.nets.encoder import Encoder
 from scalelab.nn.attention import SelfAttention
@@ -22,6 +21,7 @@ from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
+from scalelab.systems.electra.net import Discriminator, Tower
 
 B, T, D, V, L = 3, 8, 6, 13, 2
 NORMAL = nn.initializers.normal(0.5)

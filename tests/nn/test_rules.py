@@ -10,17 +10,20 @@ from flax import linen as nn
 
 import scalelab.nets
 import scalelab.nn
+import scalelab.systems
 
 MODULES = [
     member
-    for package in (scalelab.nn, scalelab.nets)
-    for found in pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    for package in (scalelab.nn, scalelab.nets, scalelab.systems)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
     for member in vars(importlib.import_module(found.name)).values()
     if inspect.isclass(member) and issubclass(member, nn.Module) and member.__module__ == found.name
 ]
 
 
-assert {"SelfAttention", "PostNorm", "Stack", "Encoder"} <= {m.__name__ for m in MODULES}
+assert {"SelfAttention", "PostNorm", "Stack", "Encoder", "TwoStreams"} <= {
+    m.__name__ for m in MODULES
+}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.nets import two_streams
 from scalelab.nn.masks import Mask
 from scalelab.objectives import Pass, Setting, plm
+from scalelab.systems.xlnet import net as two_streams
 
 V, T = 4, 3
 JOINT = np.random.default_rng(0).dirichlet(np.ones(V**T)).reshape([V] * T)

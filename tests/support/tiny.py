@@ -20,7 +20,7 @@ from scalelab.config import pretraining as config_lib
 from scalelab.helpers import names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SYSTEMS = sorted(p.stem for p in (ROOT / "scalelab/systems").glob("*.py") if p.stem[0] != "_")
+SYSTEMS = names.module_names("systems")
 SHAPE = (2, 8, 3)  # A, H, L
 VOCAB, LENGTH, BATCH = declared.VOCAB, 16, 8
 ALWAYS = {array.name for array in formats.COMMON}

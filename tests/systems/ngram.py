@@ -17,5 +17,5 @@ EXPECTED = Expected(
     one_softmax=False,
     transformer=False,
     more_parts=True,  # the floor has products of attention
-    peer="tests/nn/test_ngrams.py compares the counts with nltk",
+    peer="tests/systems/test_ngram_counts.py compares the counts with nltk",
 )

@@ -14,10 +14,10 @@ import tiny
 from scalelab import objectives, sample, systems
 from scalelab.decode import loop, stepper
 from scalelab.decode.choose import Rules
-from scalelab.nets import infiller
 from scalelab.nn.heads import token_logits
 from scalelab.nn.masks import Mask
 from scalelab.systems import glm, gpt2
+from scalelab.systems.glm import net as glm_net
 
 VOCAB, SHAPE, S, T = 23, (3, 24, 2), 9, 7
 SIZES = systems.Sizes(*SHAPE, ffn_width=96, max_len=12, dropout_rate=0.0)
@@ -108,12 +108,12 @@ def sum_of_probabilities() -> float:
 
 def show_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong mask: a token of Part B sees later ones."""
-    own = infiller._visible
+    own = glm_net._visible
 
     def wrong(places: Any, starts: Any) -> Any:
         return {"visible": own(places, starts)["visible"].at[..., 1].set(1000)}
 
-    monkeypatch.setattr(infiller, "_visible", wrong)
+    monkeypatch.setattr(glm_net, "_visible", wrong)
     log_probs.clear_cache()
 
 

@@ -16,9 +16,9 @@ from scalelab.config.finetuning import FinetuneConfig
 from scalelab.eval import lm
 from scalelab.eval import ngram as ngram_program
 from scalelab.finetuning import warm_start
-from scalelab.nets.ngrams import NGramModel
-from scalelab.nn import ngrams
 from scalelab.systems import ngram
+from scalelab.systems.ngram import counts
+from scalelab.systems.ngram.net import NGramModel
 from scalelab.training import pretrained
 
 VOCAB, LENGTH = 7, 9
@@ -51,7 +51,7 @@ def test_chances_are_those_of_the_counts_and_add_up(order: int) -> None:
         own = net.apply({"params": params}, hidden, targets, method="token_log_probs")
         return own, net.apply({"params": params}, hidden, method="token_logits")
 
-    counted = ngrams.fit(*draw(0), order, VOCAB)
+    counted = counts.fit(*draw(0), order, VOCAB)
     nats = counted.nats(texts.ravel(), np.arange(0, texts.size + 1, LENGTH))
     scores = np.asarray(run(params, texts, texts)[1])
     np.testing.assert_allclose(np.exp(scores).sum(axis=-1), 1, rtol=1e-6)

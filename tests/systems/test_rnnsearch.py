@@ -12,9 +12,9 @@ import tiny
 
 from scalelab import systems
 from scalelab.nn.attention import WEIGHTS
-from scalelab.nn.compatibility import SCORES
 from scalelab.nn.recurrence import CELLS
 from scalelab.systems import rnnsearch
+from scalelab.systems.rnnsearch.compatibility import SCORES
 
 B, S, T, D, L = 3, 4, 6, 5, 2
 HALF = D // 2

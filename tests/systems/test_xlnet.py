@@ -16,10 +16,10 @@ import pytest
 import tiny
 
 from scalelab import objectives, systems
-from scalelab.nets import two_streams
-from scalelab.nn import two_streams as attention
 from scalelab.nn.heads import tied_logits
 from scalelab.systems import xlnet
+from scalelab.systems.xlnet import attention
+from scalelab.systems.xlnet import net as two_streams
 
 B, T, M, L, N, K = 2, 6, 4, 2, 2, 3
 D = N * K

@@ -32,7 +32,6 @@ from jax.typing import DTypeLike
 
 from scalelab.config.fields import choice
 from scalelab.nets.decoder import Decoder
-from scalelab.nets.recurrent import EarlierStates, RecurrentDecoder, RecurrentStack
 from scalelab.nn import axes
 from scalelab.nn.attention import MASKED_SCORE
 from scalelab.nn.axes import constrain, parameter
@@ -44,6 +43,7 @@ from scalelab.nn.masks import Context
 from scalelab.nn.recurrence import CELLS, Recurrent, recurrent_parameters, uniform
 from scalelab.nn.stack import Stack
 from scalelab.systems import GPT_INPUT, Departure, Sizes, refuse
+from scalelab.systems.lstm.net import EarlierStates, RecurrentDecoder, RecurrentStack
 
 DEPARTURES = (
     Departure("objective", "clm", "Zaremba et al. 2014, 4.1"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scalelab.nn import ngrams
+from scalelab.systems.ngram import counts
 from scalelab.worlds import markov
 
 VOCAB = 5
@@ -59,7 +59,7 @@ def by_hand(
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_probabilities_are_those_of_dictionaries_and_add_up(order: int) -> None:
-    model = ngrams.fit(*draw(0), order, VOCAB, discount=0.4)
+    model = counts.fit(*draw(0), order, VOCAB, discount=0.4)
     counted = collections.Counter(grams_of(padded(*draw(0), order), order))
     texts = np.array([[*context, w] for context in itertools.product(range(VOCAB), repeat=2)
                       for w in range(VOCAB)])  # fmt: skip
@@ -87,10 +87,10 @@ def test_the_perplexity_is_nltks(order: int, discount: float) -> None:
     )
     other = draw(1)
     tested = [gram for gram in words(grams_of(padded(*other, order), order)) if len(gram) == order]
-    ours = ngrams.fit(*draw(0), order, None, discount).nats(*other)
+    ours = counts.fit(*draw(0), order, None, discount).nats(*other)
     assert np.isfinite(ours).all()
     assert np.exp(ours.mean()) == pytest.approx(theirs.perplexity(tested), rel=1e-10)
-    wrong = ngrams.fit(*draw(0), order, None, discount + 0.1).nats(*other)
+    wrong = counts.fit(*draw(0), order, None, discount + 0.1).nats(*other)
     assert np.exp(wrong.mean()) != pytest.approx(theirs.perplexity(tested), rel=1e-4)
 
 
@@ -102,7 +102,7 @@ def test_a_source_of_order_k_is_known_to_k_plus_1_grams_alone(order: int) -> Non
     starts = np.arange(0, texts.size + 1, 500) // 2
     half = texts.size // 2
     for n in range(1, order + 3):
-        model = ngrams.fit(texts.ravel()[:half], starts, n, 4)
+        model = counts.fit(texts.ravel()[:half], starts, n, 4)
         loss = model.nats(texts.ravel()[half:], starts).mean()
         assert loss == pytest.approx(source.bound(n - 1), abs=0.01), n
     bounds = [source.bound(n) for n in range(order + 1)]

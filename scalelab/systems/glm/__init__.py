@@ -3,7 +3,7 @@
 Reference code: THUDM/GLM, blocklm_utils.py, model/modeling_glm.py, mpu/transformer.py.
 
 One stack reads Part A, a text with a mask for each blank, and right behind it Part B, the blanks in
-any order (`nets/infiller.py`). Part A is the source, Part B the text behind START:
+any order (`net.py`). Part A is the source, Part B the text behind START:
 
     Part A     [CLS] x1 x2 [M] x4 [M] [SEP]    Part B    [S] x5 x6 [S] x3
     place      0     1  2  3   4  5   6                  5   5  5  3   3
@@ -26,7 +26,6 @@ from functools import partial
 from flax import linen as nn
 
 from scalelab.nets.decoder import Decoder
-from scalelab.nets.infiller import BlankEmbed, Infiller
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, output_table
@@ -36,6 +35,7 @@ from scalelab.nn.layer import PreNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Reading, Sizes
+from scalelab.systems.glm.net import BlankEmbed, Infiller
 
 DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Du et al. 2022, 3.1: as BERT"),

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from parts import NORMAL, init
 
-from scalelab.nn.compatibility import SCORES, Compatibility, shapes
+from scalelab.systems.rnnsearch.compatibility import SCORES, Compatibility, shapes
 
 B, T, S, D, MOST = 2, 3, 5, 7, 6
 RNG = np.random.default_rng(0)

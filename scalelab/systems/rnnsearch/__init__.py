@@ -3,10 +3,10 @@
 Reference code: lisa-groundhog/GroundHog, experiments/nmt.
 
 GRUs read the source in both directions. Before each token, the decoder's GRU attends to their
-states (`nets/search.py`). `score` chooses one of eight compatibility functions
-(`nn/compatibility.py`). `score=None` is RNNenc (Cho et al. 2014): the context of all tokens is the
-last state of each direction. `query=current` compares s_i, as Luong et al. 2015, 3.1, without their
-input feeding (3.3), in one layer.
+states (`search.py`). `score` chooses one of eight compatibility functions (`compatibility.py`).
+`score=None` is RNNenc (Cho et al. 2014): the context of all tokens is the last state of each
+direction. `query=current` compares s_i, as Luong et al. 2015, 3.1, without their input feeding
+(3.3), in one layer.
 
 Departs from the paper:
   - each direction is half as wide as the decoder's states, so that scores can multiply states;
@@ -27,16 +27,25 @@ import dataclasses
 import math
 from typing import Annotated
 
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax.typing import ArrayPytree
+from jax.typing import DTypeLike
+
 from scalelab.config.fields import choice
 from scalelab.nets.decoder import Decoder
 from scalelab.nets.encdec import EncoderDecoder
-from scalelab.nets.search import Readout, SearchLayer, TwoDirections
-from scalelab.nn.compatibility import SCORES, shapes
+from scalelab.nn.axes import part
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.heads import PlainHead
+from scalelab.nn.linear import Linear
+from scalelab.nn.masks import Context
 from scalelab.nn.recurrence import CELLS, Recurrent, uniform
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Reading, Sizes, refuse
+from scalelab.systems.rnnsearch.compatibility import SCORES, shapes
+from scalelab.systems.rnnsearch.search import NAMES, SearchLayer, TwoDirections
 
 DEPARTURES = (
     Departure("data.format", "span_corruption", "Raffel et al. 2020, 3.1.4, for lack of pairs"),
@@ -72,6 +81,42 @@ class Options:
     cell: Annotated[str, choice(*CELLS)] = "gru"
     # The state that is compared: "current", s_i; None: s_{i-1}.
     query: Annotated[str, choice("current")] | None = None
+
+
+class Readout(nn.Module):
+    """A stack of search layers, and the state that predicts a token: maxout(W [s; x; c]).
+
+    Bahdanau et al. 2015, A.2.2, with s_i as in equation 4, the input x and the last layer's
+    context; each number is the larger one of two (Goodfellow et al. 2013).
+
+    Attributes:
+      stack: of search layers.
+      width: D.
+      kernel_init: initializer of W.
+      dtype: dtype of the product.
+    """
+
+    stack: nn.Module
+    width: int
+    kernel_init: nn.initializers.Initializer
+    dtype: DTypeLike = jnp.float32
+
+    def init_cache(self, *sizes: int) -> ArrayPytree:
+        """Returns the empty cache of the stack."""
+        return self.stack.init_cache(*sizes)
+
+    @nn.compact
+    def __call__(
+        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
+    ) -> tuple[jax.Array, ArrayPytree]:
+        """Applies the stack to the tokens' vectors [B, T, D], as `nn.layer.Layer`."""
+        (states, contexts), cache = self.stack((carry, jnp.zeros_like(carry)), ctx, cache)
+        joined = jnp.concatenate([states, carry, contexts], axis=-1)
+        linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")
+        with part("body"):
+            pairs = linear(joined)
+        first, second = jnp.moveaxis(pairs.reshape(*carry.shape, 2), -1, 0)
+        return jnp.where(first > second, first, second), cache
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> EncoderDecoder:

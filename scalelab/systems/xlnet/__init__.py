@@ -3,7 +3,7 @@
 Reference code: zihangdai/xlnet, modeling.py, data_utils.py; and `transformers`' XLNetModel.
 
 A Transformer-XL that reads in both directions and is trained to predict the last sixth of the
-tokens in a random order, one by one (`objectives/plm.py`, `nets/two_streams.py`). Tasks read the
+tokens in a random order, one by one (`objectives/plm.py`, `net.py`). Tasks read the
 content stream, in which all tokens see each other. Evaluations that mask a token read the query
 stream, which sees all other tokens: the mask token itself is never seen. A score of texts is thus a
 pseudo-likelihood, as BERT's, and `sample` fills masks one at a time. An order is drawn among the
@@ -29,7 +29,6 @@ from functools import partial
 from flax import linen as nn
 
 from scalelab.config.fields import Count
-from scalelab.nets.two_streams import QueryEmbed, TwoStreams
 from scalelab.nn.attention import head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
@@ -38,8 +37,9 @@ from scalelab.nn.layer import PostNorm
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.relative import SinusoidDistances, check_distances
 from scalelab.nn.stack import Stack
-from scalelab.nn.two_streams import TwoStreamAttention
 from scalelab.systems import Adaptation, Departure, Sizes
+from scalelab.systems.xlnet.attention import TwoStreamAttention
+from scalelab.systems.xlnet.net import QueryEmbed, TwoStreams
 
 DEPARTURES = (
     Departure("tokenizer.kind", "unigram", "Yang et al. 2019, 3.1: SentencePiece"),

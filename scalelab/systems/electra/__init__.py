@@ -24,7 +24,6 @@ from flax import linen as nn
 from jax.typing import DTypeLike
 
 from scalelab.config.fields import Count, Positive, choice
-from scalelab.nets.discriminator import Discriminator, Tower
 from scalelab.nn import axes
 from scalelab.nn.attention import SelfAttention, head_size
 from scalelab.nn.embed import Embed, InputEmbed, output_table
@@ -36,6 +35,7 @@ from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Part, Sizes
+from scalelab.systems.electra.net import Discriminator, Tower
 
 DEPARTURES = (
     Departure("tokenizer.kind", "wordpiece", "Clark et al. 2020, 3.1: as BERT"),
@@ -122,8 +122,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Discriminator:
     return Discriminator(
         embed=embed(),
         discriminator=tower(sizes),
-        generator=options.generator_rate
-        and tower(dataclasses.replace(sizes, **narrow(sizes, options.generator_rate))),
+        generator=None
+        if options.generator_rate is None
+        else tower(dataclasses.replace(sizes, **narrow(sizes, options.generator_rate))),
         token_head=head(),
         replaced_head=ReplacedHead(activation, sizes.dtype),
         restored_head=head(),

@@ -1,7 +1,7 @@
 """N-grams with interpolated Kneser-Ney smoothing: Chen and Goodman 1999, 2.7 and 4.1.1.
 
 "An empirical study of smoothing techniques for language modeling". A run counts the n-grams of its
-training documents, before its first step, by `nn.ngrams`: the numbers are those of
+training documents, before its first step, by `counts.py`: the numbers are those of
 `python -m scalelab.eval.ngram`. The tables are the parameters. No step changes them, so one step is
 enough (`steps=1`): steps only measure the loss. Whatever the budget, the whole text is counted.
 
@@ -26,9 +26,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from scalelab.config.fields import between
-from scalelab.nets.ngrams import NGramModel
-from scalelab.nn import ngrams
 from scalelab.systems import Adaptation, Departure, Sizes, refuse
+from scalelab.systems.ngram import counts
+from scalelab.systems.ngram.net import NGramModel
 
 DEPARTURES = (
     Departure("objective", "clm", "Chen and Goodman 1999, 1"),
@@ -79,7 +79,7 @@ def count(
     Raises:
       ValueError: the tables are too small.
     """
-    unigrams, tables = ngrams.fit(tokens, starts, options.order, vocab_size).tables()
+    unigrams, tables = counts.fit(tokens, starts, options.order, vocab_size).tables()
     most = max((len(table["last"]) for table in tables), default=0)
     if most > options.max_ngrams:
         hint = f"set --config.system_options.max_ngrams={most}"

@@ -1,6 +1,6 @@
 """Recurrent layers of an encoder-decoder; those of the decoder attend to the source in each step.
 
-Bahdanau et al. 2015. The scores of the attention are in `nn.compatibility`.
+Bahdanau et al. 2015. The scores of the attention are in `compatibility.py`.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from jax.typing import DTypeLike
 from scalelab.nn import axes, recurrence
 from scalelab.nn.attention import MASKED_SCORE, WEIGHTS
 from scalelab.nn.axes import constrain, parameter, part
-from scalelab.nn.compatibility import Compatibility
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
 from scalelab.nn.product import product
 from scalelab.nn.recurrence import CELLS, State, recurrent_parameters, state_after, turn
+from scalelab.systems.rnnsearch.compatibility import Compatibility
 
 Cache = dict[str, ArrayPytree]
 Carry = tuple[jax.Array, jax.Array]  # states and contexts, [B, T, D] each
@@ -61,7 +61,7 @@ class SearchLayer(nn.Module):
 
     Attributes:
       cell: a name in nn.recurrence.CELLS.
-      score: a name in nn.compatibility.SCORES; None: the context is the last state of each
+      score: a name in compatibility.SCORES; None: the context is the last state of each
         direction of the source.
       query: "current" as above; None: the state before.
       width: D; the last D // 2 numbers of the source's states are those of the backward half.
@@ -177,39 +177,3 @@ class SearchLayer(nn.Module):
             return context[:, 0].astype(self.dtype), weights[:, 0]
 
         return look
-
-
-class Readout(nn.Module):
-    """A stack of search layers, and the state that predicts a token: maxout(W [s; x; c]).
-
-    Bahdanau et al. 2015, A.2.2, with s_i as in equation 4, the input x and the last layer's
-    context; each number is the larger one of two (Goodfellow et al. 2013).
-
-    Attributes:
-      stack: of search layers.
-      width: D.
-      kernel_init: initializer of W.
-      dtype: dtype of the product.
-    """
-
-    stack: nn.Module
-    width: int
-    kernel_init: nn.initializers.Initializer
-    dtype: DTypeLike = jnp.float32
-
-    def init_cache(self, *sizes: int) -> ArrayPytree:
-        """Returns the empty cache of the stack."""
-        return self.stack.init_cache(*sizes)
-
-    @nn.compact
-    def __call__(
-        self, carry: jax.Array, ctx: Context, cache: ArrayPytree
-    ) -> tuple[jax.Array, ArrayPytree]:
-        """Applies the stack to the tokens' vectors [B, T, D], as `nn.layer.Layer`."""
-        (states, contexts), cache = self.stack((carry, jnp.zeros_like(carry)), ctx, cache)
-        joined = jnp.concatenate([states, carry, contexts], axis=-1)
-        linear = Linear(*NAMES, (2 * self.width,), self.kernel_init, self.dtype, None, name="out")
-        with part("body"):
-            pairs = linear(joined)
-        first, second = jnp.moveaxis(pairs.reshape(*carry.shape, 2), -1, 0)
-        return jnp.where(first > second, first, second), cache
