@@ -32,10 +32,20 @@ class Memory:
           lengths: [B] int32, number of states of x to append, the first ones.
         """
         length = self.states.shape[1]
-        places = lengths[:, None] + jnp.arange(length)
-        joined = jnp.concatenate([self.states, x], axis=1)
-        states = jnp.take_along_axis(joined, places[..., None], axis=1)
+        states = last_inputs(jnp.concatenate([self.states, x], axis=1), length, lengths)
         return Memory(states, jnp.minimum(self.sizes + lengths, length))
+
+
+def last_inputs(joined: jax.Array, size: int, lengths: jax.Array) -> jax.Array:
+    """Returns the last M inputs of each row, padding left out: [B, M, D].
+
+    Args:
+      joined: [B, M + T, D], the M inputs before a call, and those of the call.
+      size: M.
+      lengths: [B] int32, number of real inputs of the call, the first ones.
+    """
+    places = lengths[:, None] + jnp.arange(size)
+    return jnp.take_along_axis(joined, places[..., None], axis=1)
 
 
 def carried_memory(

@@ -31,13 +31,13 @@ from scalelab.config.fields import Count, choice
 from scalelab.nets.decoder import Decoder
 from scalelab.nn import axes
 from scalelab.nn.axes import constrain
-from scalelab.nn.convolution import last_inputs
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.heads import BiasHead
 from scalelab.nn.layer import Unchanged
 from scalelab.nn.linear import Linear
 from scalelab.nn.masks import Context
+from scalelab.nn.memory import last_inputs
 from scalelab.nn.stack import Stack
 from scalelab.systems import GPT_INPUT, Departure, Sizes, refuse
 
@@ -149,7 +149,7 @@ class WindowStack(nn.Module):
             made, _ = self.stack(self.window(read), ctx, None)
             if self.added is not None:
                 made = made + self.added(read)
-        cache = None if cache is None else last_inputs(joined, size, ctx)[None]
+        cache = None if cache is None else last_inputs(joined, size, ctx.num_real)[None]
         return constrain(made, axes.BATCH, axes.LENGTH, axes.WIDTH), cache
 
 

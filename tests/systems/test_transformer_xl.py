@@ -16,7 +16,9 @@ from scalelab import objectives, systems
 from scalelab.nn import relative
 from scalelab.nn.attention import WEIGHTS
 from scalelab.nn.masks import Context, Mask
+from scalelab.nn.memory import Memory
 from scalelab.systems import transformer_xl
+from scalelab.systems.transformer_xl import attention as relative_attention
 
 B, T, M, L, N, K = 2, 4, 6, 2, 2, 4
 D = N * K
@@ -73,7 +75,7 @@ def read_all(net: Any, params: Any, rows: np.ndarray, width: int = T) -> np.ndar
 # --- Attention -------------------------------------------------------------------------------
 
 
-def attention_of(clip: int) -> tuple[relative.RelativeAttention, dict[str, Any]]:
+def attention_of(clip: int) -> tuple[relative_attention.RelativeAttention, dict[str, Any]]:
     net, params = make(clip=clip), draw(clip)["body"]["stack"]["layer"]["attention"]
     return net.body.stack.layer.attention, jax.tree.map(lambda x: x[0], params)
 
@@ -115,7 +117,7 @@ def apart_from_the_loop(clip: int) -> float:
     positions = jnp.broadcast_to(M + jnp.arange(T), (B, T))
     mask = Mask(lengths=jnp.full(B, M + T), query_positions=positions, causal=True)
     ctx = Context(mask, positions, jnp.arange(B))
-    memory = relative.Memory(states, sizes)
+    memory = Memory(states, sizes)
     found, after = attention.apply({"params": params}, x, ctx, memory)
     np.testing.assert_array_equal(after.states, np.concatenate([states, x], 1)[:, -M:])
     assert after.sizes.tolist() == [M, min(M, 2 + T)]
@@ -128,8 +130,8 @@ def swap(patch: pytest.MonkeyPatch) -> None:
 
 
 def shift_by_one(patch: pytest.MonkeyPatch) -> None:
-    move = relative.to_keys
-    patch.setattr(relative, "to_keys", lambda x: jnp.roll(move(x), 1, axis=-1))
+    move = relative_attention.to_keys
+    patch.setattr(relative_attention, "to_keys", lambda x: jnp.roll(move(x), 1, axis=-1))
 
 
 def open_memory(patch: pytest.MonkeyPatch) -> None:
@@ -161,7 +163,7 @@ def weights_of(i: int, contents: np.ndarray, planted: relative.Distances) -> np.
     ctx = Context(Mask(jnp.array([i + 1]), query_positions=at, causal=True), at, jnp.arange(1))
     _, found = attention.clone(distances=lambda _: planted).apply(
         {"params": params}, contents[None, i : i + 1], ctx,
-        relative.Memory(contents[None, :i], jnp.array([i])), mutable=["intermediates"],
+        Memory(contents[None, :i], jnp.array([i])), mutable=["intermediates"],
     )  # fmt: skip
     return np.asarray(found["intermediates"][WEIGHTS][0][0, :, 0])
 
@@ -195,12 +197,12 @@ def test_moves_between_keys_and_distances() -> None:
     distance = M + np.arange(T)[:, None] - np.arange(M + T)
     index = np.broadcast_to(np.where(seen, M + T - 1 - distance, 0), x.shape)
     wanted = np.where(seen, np.take_along_axis(x, index, axis=-1), 0)
-    np.testing.assert_array_equal(np.where(seen, relative.to_keys(x), 0), wanted)
-    back = np.asarray(relative.to_distances(jnp.asarray(wanted)))
-    np.testing.assert_array_equal(np.where(seen, relative.to_keys(back), 0), wanted)
+    np.testing.assert_array_equal(np.where(seen, relative_attention.to_keys(x), 0), wanted)
+    back = np.asarray(relative_attention.to_distances(jnp.asarray(wanted)))
+    np.testing.assert_array_equal(np.where(seen, relative_attention.to_keys(back), 0), wanted)
     np.testing.assert_allclose(back.sum(axis=-1), wanted.sum(axis=-1))
     positions = jnp.broadcast_to(M + jnp.arange(T), (1, T))
-    mirrored = relative.mirror(positions, M + T)(jnp.asarray(x[:1, None, :, ::-1]))
+    mirrored = relative_attention.mirror(positions, M + T)(jnp.asarray(x[:1, None, :, ::-1]))
     np.testing.assert_array_equal(mirrored[:, 0], wanted[:1])
 
 

@@ -1,6 +1,6 @@
 """Attention of two streams over one set of parameters (Yang et al. 2019, "XLNet", 2.3 to 2.5).
 
-Scores of distances are computed for each distance and then moved to the keys, as in `nn.relative`;
+Scores of distances are computed for each distance and then moved to the keys, as in Transformer-XL;
 here a query also sees keys after itself, and queries may be at any places. No array has the axes
 queries, keys and head size.
 """

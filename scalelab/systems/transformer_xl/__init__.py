@@ -33,14 +33,10 @@ from scalelab.nn.heads import PlainHead
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.memory import carried_memory
 from scalelab.nn.norm import LayerNorm
-from scalelab.nn.relative import (
-    ClippedDistances,
-    RelativeAttention,
-    SinusoidDistances,
-    check_distances,
-)
+from scalelab.nn.relative import SinusoidDistances, check_distances
 from scalelab.nn.stack import Stack
 from scalelab.systems import GPT_INPUT, Departure, Sizes
+from scalelab.systems.transformer_xl.attention import ClippedDistances, RelativeAttention
 
 DEPARTURES = (
     Departure("objective", "clm", "Dai et al. 2019, 3.1"),
