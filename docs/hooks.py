@@ -89,7 +89,7 @@ def _system_list() -> Iterator[str]:
 
 
 def _system_page(entry: catalog.Entry) -> Iterator[str]:
-    """A system's docstring, options, peers, and its declared differences with their sources."""
+    """A system's docstring, options, peers, declared differences with sources, and modules."""
     module = names.load_module("systems", entry.name)
     file = pathlib.Path(str(module.__file__)).relative_to(ROOT)
     yield f"# {entry.name}\n"
@@ -103,3 +103,6 @@ def _system_page(entry: catalog.Entry) -> Iterator[str]:
     yield "## Differences from the base config\n\n| field | value | source |\n|---|---|---|"
     for departure in module.DEPARTURES:
         yield f"| `{departure.field}` | `{departure.value}` | {departure.source} |"
+    is_package = hasattr(module, "__path__")
+    for name in names.module_names(f"systems.{entry.name}") if is_package else ():
+        yield f"\n::: scalelab.systems.{entry.name}.{name}\n"

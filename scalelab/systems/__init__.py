@@ -1,4 +1,4 @@
-"""Systems: one module for each model family, found by its name; `System` lists its exports."""
+"""Systems: a module or package for each family, found by its name; `System` lists its exports."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
