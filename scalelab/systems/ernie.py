@@ -71,7 +71,9 @@ def build(sizes: Sizes, options: Options, vocab_size: int) -> Encoder:
         ffn=FeedForward(sizes.ffn_width, activation, INIT, INIT, sizes.dtype),
         attention_norm=norm(), ffn_norm=norm(), dropout_rate=sizes.dropout_rate,
     )  # fmt: skip
-    tasks = options.num_tasks and Embed(options.num_tasks, sizes.width, INIT, axes.SEGMENTS)
+    tasks = None
+    if options.num_tasks is not None:
+        tasks = Embed(options.num_tasks, sizes.width, INIT, axes.SEGMENTS)
     return Encoder(
         embed=InputEmbed(
             tokens=Embed(vocab_size, sizes.width, INIT),

@@ -134,13 +134,13 @@ class PointerGenerator(nn.Module):
             source = memory = self.encoder(read, train=train, step=step)[0]
         else:
             assert cache is not None and cache.source_lengths is not None
-            layers, (memory,), (tokens,) = cache.layers
-            cache, lengths, source = cache.replace(layers=layers), cache.source_lengths, None
+            (layers, (memory,), (tokens,)), source = cache.layers, None
+            cache, lengths = dataclasses.replace(cache, layers=layers), cache.source_lengths
         hidden, cache = self.decoder(batch, train=train, cache=cache, step=step, source=source)
         weights, gate = self.pointer(hidden, memory, lengths)
         gate = gate if self.copies else jnp.full_like(gate, 1e9)  # its sigmoid is 1
         if cache is not None:  # axis 1 of all arrays is the examples
-            cache = cache.replace(layers=(cache.layers, memory[None], tokens[None]))
+            cache = dataclasses.replace(cache, layers=(cache.layers, memory[None], tokens[None]))
         parts = hidden, gate[..., None], weights, jnp.broadcast_to(tokens[:, None], weights.shape)
         return jnp.concatenate([x.astype(jnp.float32) for x in parts], axis=-1), cache
 
@@ -150,8 +150,8 @@ class PointerGenerator(nn.Module):
 
     def token_features(self, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Returns features, table and a bias [..., V], whose softmax is the mixture."""
-        *parts, mixed, logits = self._mix(states)
-        return *parts, mixed - logits
+        features, table, mixed, logits = self._mix(states)
+        return features, table, mixed - logits
 
     def token_logits(self, states: jax.Array) -> jax.Array:
         """Returns the log-probabilities of all tokens at states [...]: [..., V] float32."""

@@ -72,7 +72,9 @@ class BoundaryHead(nn.Module):
     dtype: DTypeLike
 
     @nn.compact
-    def __call__(self, left: jax.Array, right: jax.Array, offsets: jax.Array) -> Features:
+    def __call__(
+        self, left: jax.Array, right: jax.Array, offsets: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         """Returns features [..., D] and bias [V].
 
         Args:

@@ -111,6 +111,7 @@ class RecurrentDecoder(nn.Module):
         memory, replace = found
         before = DecoderCache(memory, jnp.full(sizes[1:2], self.memory_len, jnp.int32))
         hidden, after = self.body(batch, train=train, cache=before, step=step)
+        assert after is not None  # there was a cache
         replace(after.layers)
         return hidden, None
 
