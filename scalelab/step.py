@@ -242,7 +242,7 @@ class Blocks:
     empty: Callable[[], Metrics]  # allocates the metrics of `size` steps
     mesh: Mesh
     size: int  # the largest number of steps, K, at least 2
-    batch_size: int | None  # B or None, as in `sharding.put_rows`
+    batch_size: int | None  # B or None, as in `sharding.put`
     has_loop: bool  # whether the program has the loop
 
     def __call__(
@@ -269,11 +269,12 @@ class Blocks:
         count = len(rows)
         padded = [*rows, *[rows[0]] * (self.size - count)]
         stacked = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
-        batches = self.read(arrays, sharding.put_rows(stacked, self.mesh, self.batch_size))
+        placed = sharding.rows_sharding(self.mesh, self.batch_size)
+        batches = self.read(arrays, sharding.put(stacked, placed, self.batch_size))
         lr = np.zeros(self.size, np.float32)
         lr[:count] = rates
         numbers = {"lr": lr, "place": np.int32(0), "count": np.int32(count)}
-        numbers = sharding.replicate(numbers, self.mesh)
+        numbers = sharding.put(numbers, sharding.rows_sharding(self.mesh, None))
         lr, place, last = (numbers[name] for name in ("lr", "place", "count"))
         found = self.empty()
         for _ in range(1 if self.has_loop else count):
@@ -284,32 +285,20 @@ class Blocks:
 
 
 class BlockParts(NamedTuple):
-    """The arguments of `compile_blocks`.
+    """The arguments of `compile_blocks`."""
 
-    Attributes:
-      step: from make_train_step.
-      read: (arrays, row) -> batch; device code.
-      mesh: the devices.
-      placed: shardings of the state.
-      state: concrete or abstract.
-      arrays: arrays on the devices, from which `read` makes batches.
-      row: the row of one step, as the host makes it.
-      size: K; a single step gets the metrics buffer of two steps, because XLA would compile it
-        differently with a buffer of one, and round differently.
-      batch_size: as in `sharding.put_rows`.
-      has_loop: as in `Blocks`; None: by the kind of device.
-    """
-
-    step: Callable[..., tuple[TrainState, Metrics]]
-    read: Callable[..., Batch]
-    mesh: Mesh
-    placed: TrainState
-    state: TrainState
-    arrays: ArrayPytree
-    row: Mapping[str, np.ndarray]
+    step: Callable[..., tuple[TrainState, Metrics]]  # from make_train_step
+    read: Callable[..., Batch]  # (arrays, row) -> batch; device code
+    mesh: Mesh  # the devices
+    placed: TrainState  # shardings of the state
+    state: TrainState  # concrete or abstract
+    arrays: ArrayPytree  # arrays on the devices, from which `read` makes batches
+    row: Mapping[str, np.ndarray]  # the row of one step, as the host makes it
+    # K; a single step gets the metrics buffer of two steps, because XLA would compile it
+    # differently with a buffer of one, and round differently.
     size: int
-    batch_size: int | None = None
-    has_loop: bool | None = None
+    batch_size: int | None = None  # as in `sharding.put`
+    has_loop: bool | None = None  # as in `Blocks`; None: by the kind of device
 
 
 def compile_blocks(parts: BlockParts) -> Blocks:
@@ -404,7 +393,7 @@ def compile_evaluation(
     stacked = {name: np.stack([batch[name] for batch in made]) for name in made[0]}
     num_draws = NUM_DRAWS if any(term.objective.samples for term in model.terms) else 1
     total = num_draws * len(made)
-    there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
+    there = sharding.put(stacked, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
     is_contiguous = model.system.ORDER == "contiguous"

@@ -52,7 +52,7 @@ def search(
       a power of the number of tokens, the end token included.
 
     Raises:
-      ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
+      ValueError: as in `loop.check`; or the vocabulary has fewer than 2 K tokens.
     """
     check(prompts, max_new_tokens, max_len)
     given = (*fill(prompts, max_len), sources and fill_sources(sources, max_len))

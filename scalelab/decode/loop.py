@@ -23,17 +23,11 @@ State = dict[str, ArrayPytree]  # name -> array, or the cache
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """The continuation of a prompt.
+    """The continuation of a prompt."""
 
-    Attributes:
-      tokens: [n] int32, without the last token that ends a text.
-      ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
-      score: the score of `beam.search`.
-    """
-
-    tokens: np.ndarray
-    ended_by: str
-    score: float | None = None
+    tokens: np.ndarray  # [n] int32, without the last token that ends a text
+    ended_by: str  # one of ENDINGS: the length limit, the end token, or a repetition
+    score: float | None = None  # the score of `beam.search`
 
 
 def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
@@ -63,7 +57,7 @@ def generate(
     sources: Sequence[np.ndarray] | None = None,
     ends: Sequence[int] | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `check` and `fill` do.
+    """Continues prompts, all at once; raises ValueError as `check` does.
 
     Args:
       stepper: the model.
@@ -241,22 +235,14 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     """Puts texts into the rows of one array.
 
     Args:
-      texts: ids [n] each, with n >= 1.
+      texts: ids [n] each, with 1 to max_len ids.
       max_len: most tokens of a text.
 
     Returns:
       [B, P] int32, with zeros after each text, and lengths [B] int32. P is SHORTEST, doubled until
       the longest text fits, but at most max_len.
-
-    Raises:
-      ValueError: a text is empty, or longer than max_len.
     """
     lengths = np.array([len(text) for text in texts], np.int32)
-    if lengths.min() < 1 or lengths.max() > max_len:
-        wrong = lengths.min() if lengths.min() < 1 else lengths.max()
-        raise ValueError(
-            f"a text or source of {wrong} tokens: expected 1 to {max_len} (model.max_len)"
-        )
     length = SHORTEST
     while length < lengths.max():
         length *= 2
