@@ -31,7 +31,7 @@ from scalelab.objectives import (
     named_key,
     prepare,
 )
-from scalelab.state import Model, TrainState, check_microbatches
+from scalelab.state import Model, TrainState
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 Evaluate = Callable[[TrainState], list[Metrics]]
@@ -75,25 +75,19 @@ def make_train_step(
       net: unbound.
       terms: the summands of the loss.
       tx: the optimizer at learning rate 1.
-      num_microbatches: number of parts of the batch over which gradients are accumulated.
+      num_microbatches: number of parts of the batch over which gradients are accumulated; see
+        `state.check_phases`.
 
     Returns:
       A pure function. `batch` has arrays [B, ...], `learning_rate` is float32 []. The metrics are
       (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
       loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
       False, nothing changes.
-
-    Raises:
-      ValueError: as `check_microbatches`, for the terms; for the state when it is traced.
     """
-    check_microbatches(num_microbatches, terms)
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
     ) -> tuple[TrainState, Metrics]:
-        leaves = jax.tree_util.tree_leaves_with_path(state.carried)
-        names = [jax.tree_util.keystr(path) for path, _ in leaves]
-        check_microbatches(num_microbatches, terms, names)
         root = jax.random.wrap_key_data(state.rng)
         rng = jax.random.fold_in(root, state.step)
 

@@ -29,15 +29,12 @@ class Decoded(NamedTuple):
 class Kind(Protocol):
     """The exports of a module of this package.
 
-    In shapes n is the number of examples, R `num_rows`, E the width of the states, C the classes.
-
-    Attributes:
-      HEAD: "double" or "single", the head's layers where the config leaves them open; or "words".
-      NUM_OUTPUTS: outputs of the head; None: one for each label of the task, or one for a score.
-      PER_TOKEN: whether every token of the text is scored; absent: no.
+    In shapes n is the number of examples, R `num_rows`, E the width of the states, C the classes. A
+    kind whose head scores every token of the text has PER_TOKEN = True, too.
     """
 
-    HEAD: str
+    HEAD: str  # "double" or "single", the layers where the config leaves them open; or "words"
+    # Outputs of the head; None: one for each label of the task, or one for a score.
     NUM_OUTPUTS: int | None
 
     def encode(
