@@ -73,7 +73,7 @@ def generate(
     """
     check(prompts, max_new_tokens, max_len)
     tokens, lengths = fill(prompts, max_len)
-    source = sources and fill_sources(sources, max_len)
+    source = sources and fill(sources, max_len)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
@@ -235,28 +235,19 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
     """Puts texts into the rows of one array.
 
     Args:
-      texts: ids [n] each, with 1 to max_len ids.
-      max_len: most tokens of a text.
+      texts: ids [n] each, with n >= 1.
+      max_len: positions of the model.
 
     Returns:
       [B, P] int32, with zeros after each text, and lengths [B] int32. P is SHORTEST, doubled until
-      the longest text fits, but at most max_len.
+      the longest text fits, but at most max_len, unless a text is longer: a source is for the model
+      to read, as T5 does, or to refuse.
     """
     lengths = np.array([len(text) for text in texts], np.int32)
     length = SHORTEST
     while length < lengths.max():
         length *= 2
-    tokens = np.zeros((len(texts), min(length, max_len)), np.int32)
+    tokens = np.zeros((len(texts), min(length, max(max_len, lengths.max()))), np.int32)
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
     return tokens, lengths
-
-
-def fill_sources(sources: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sources as `fill`; a longer one is for the model to read, as T5 does, or to refuse.
-
-    Args:
-      sources: ids [n] each, with n >= 1.
-      max_len: the largest width of the array, unless a source is longer.
-    """
-    return fill(sources, max(max_len, *map(len, sources)))
