@@ -139,14 +139,21 @@ def check_frozen(config: Config, given: Collection[str]) -> None:
     users = {f"system {config.system!r}": systems.load(config.system)}
     users |= {f"objective {name!r}": objectives.load(name) for name in config.objective_weights}
     known = {name: user for user, module in users.items() for name in frozen_names(module)}
-    if {*given} != known.keys():
-        needed = [f"{user} needs a trained model named {name!r}" for name, user in known.items()]
-        needed = ", ".join(needed) or f"{' and '.join(users)} need none"
-        places = ",".join(f"{name}=RUN" for name in known)
-        hint = f"set --config.machine.frozen={places}" if known else "leave it out"
-        raise ValueError(
-            f"{needed}, but config.machine.frozen names {', '.join(given) or 'none'}: {hint}"
-        )
+    given_names = ", ".join(given) or "none"
+    places = ",".join(f"{name}=RUN" for name in known)
+    hint = f"set --config.machine.frozen={places}" if known else "leave it out"
+    for name, user in known.items():
+        if name not in given:
+            raise ValueError(
+                f"{user} needs a trained model named {name!r}, but config.machine.frozen names"
+                f" {given_names}: {hint}"
+            )
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"config.machine.frozen names {name!r}, which neither {' nor '.join(users)} uses:"
+                f" {hint}"
+            )
 
 
 def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> None:
