@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from scalelab.config import cli
 
 STDDEV = 0.05  # weights are larger than usual, so that the best token leads
 
@@ -105,12 +104,10 @@ def report(found: dict[str, Any]) -> None:
         print(f"\n{ratio:.2f}x the peer; equal tokens: {found['same_tokens']:.1%}")
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    sizes = {"batch_size": 8, "prompt_len": 16, "new_tokens": 64, "vocab_size": 50_257}
-    return common.make_parser(
-        "decode", __doc__, shape="12x768x12", system="gpt2", **sizes, repeats=5, threads=2
-    )
+parser = functools.partial(
+    common.make_parser, "decode", __doc__, shape="12x768x12", system="gpt2", batch_size=8,
+    prompt_len=16, new_tokens=64, vocab_size=50_257, repeats=5, threads=2,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

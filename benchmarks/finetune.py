@@ -178,12 +178,10 @@ def report(found: dict[str, Any]) -> None:
     common.print_table(("examples", "a second", "a CPU second", "over peer"), rows)
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    return common.make_parser(
-        "finetune", __doc__, task="sst2", data="../shared/data/glue", shape="2x128x2", steps=200,
-        repeats=3, threads=2,
-    )  # fmt: skip
+parser = functools.partial(
+    common.make_parser, "finetune", __doc__, task="sst2", data="../shared/data/glue",
+    shape="2x128x2", steps=200, repeats=3, threads=2,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

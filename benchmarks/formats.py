@@ -8,6 +8,8 @@ so that other programs on the core hardly count. Target: 1,000,000 tokens/s.
 """
 
 import argparse
+import functools
+import itertools
 import tempfile
 import time
 from typing import Any
@@ -16,21 +18,18 @@ import numpy as np
 
 from benchmarks import common
 from scalelab import formats, systems
-from scalelab.config import cli
 from scalelab.config.fields import make_options
 from scalelab.data import store
 from scalelab.formats import denoising, text_noise
 
-# Format -> its option with several ways to work, and these; None: it has one.
-CASES: dict[str, tuple[str, tuple[str, ...]] | None] = {
-    "span_corruption": None,
-    "denoising": ("style", tuple(denoising.STYLES)),
-    "text_noise": ("noise", (*text_noise.NOISES, "infilling+permutation")),
-    "gap_sentences": ("choose", ("lead", "random", "independent", "sequential")),
-    "continuation": None,
-    "masked_fragment": None,
-    "blank_infilling": None,
-}
+# Formats with the option that says how they work, where there are several ways.
+CASES: list[tuple[str, dict[str, str]]] = [
+    ("span_corruption", {}),
+    *(("denoising", {"style": x}) for x in denoising.STYLES),
+    *(("text_noise", {"noise": x}) for x in (*text_noise.NOISES, "infilling+permutation")),
+    *(("gap_sentences", {"choose": x}) for x in ("lead", "random", "independent", "sequential")),
+    *((name, {}) for name in ("continuation", "masked_fragment", "blank_infilling")),
+]
 BATCH, VOCAB = 64, 8000
 
 
@@ -44,15 +43,11 @@ def make_documents(num_tokens: int, first: int) -> formats.Documents:
     return formats.Documents(tokens.astype(np.uint16), starts, sizes, documents)
 
 
-def measure_case(name: str, given: dict[str, str], max_len: int, asked: Any) -> dict[str, float]:
-    """Returns millions of tokens per CPU second: build, corrupt.
-
-    Args:
-      name: name of the format.
-      given: its options.
-      max_len: length of the longest source.
-      asked: the flags.
-    """
+def measure_case(
+    case: tuple[str, dict[str, str]], max_len: int, asked: argparse.Namespace
+) -> dict[str, float]:
+    """Returns millions of tokens per CPU second: build, corrupt."""
+    name, given = case
     form, ids = formats.load(name), systems.special_ids(systems.load("transformer"))
     specials = formats.Specials(end=(ids["eos"],), ids=ids, vocab_size=VOCAB)
     documents = make_documents(asked.num_tokens, max(ids.values()) + 1)
@@ -81,13 +76,9 @@ def measure(given: argparse.Namespace) -> list[dict[str, Any]]:
     """Measures each format in each of its ways."""
     common.pin_to_cores(1)
     rows = []
-    for name, ways in CASES.items():
-        option, values = ways or ("", ("",))
-        for value in values:
-            for max_len in map(int, given.max_lens):
-                own = {option: value} if option else {}
-                speeds = measure_case(name, own, max_len, given)
-                rows.append({"format": name, "way": value, "max_len": max_len} | speeds)
+    for case, max_len in itertools.product(CASES, map(int, given.max_lens)):
+        row = {"format": case[0], "way": "".join(case[1].values()), "max_len": max_len}
+        rows.append(row | measure_case(case, max_len, given))
     return rows
 
 
@@ -99,10 +90,9 @@ def report(found: list[dict[str, Any]]) -> None:
     common.print_table(header, [[*a, *b] for a, b in zip(names, speeds, strict=True)])
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    lens = ["128", "512"]
-    return common.make_parser("formats", __doc__, max_lens=lens, num_tokens=2_000_000, secs=1.0)
+parser = functools.partial(
+    common.make_parser, "formats", __doc__, max_lens=["128", "512"], num_tokens=2_000_000, secs=1.0
+)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ Then whole programs (--programs=0: none), each started twice, the second of whic
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import statistics
@@ -57,6 +58,12 @@ class Case(NamedTuple):
             "short.batch_size": self.batch_size, "short.max_len": self.length,
             "long.example_rate": 0.0, "machine.checkpoint_every_steps": 10**6,
         }  # fmt: skip
+
+    def command(self, given: argparse.Namespace, steps: int, workdir: pathlib.Path) -> list[str]:
+        """Returns the command line of a run."""
+        fields = [f"--config.{name}={value}" for name, value in self.fields(given).items()]
+        config = f"--config=pretrain:{self.arguments(given, steps)}"
+        return ["scalelab.train", config, *fields, f"--workdir={workdir}"]
 
 
 def time_bare(case: Case, given: argparse.Namespace) -> float:
@@ -104,29 +111,15 @@ def time_program(flags: list[str], until: str | None = None) -> float:
     return time.perf_counter() - begun if found is None else found
 
 
-def command(case: Case, given: argparse.Namespace, steps: int, workdir: pathlib.Path) -> list[str]:
-    """Returns the command line of a run.
-
-    Args:
-      case: what is measured.
-      given: flags of the benchmark.
-      steps: steps of the run.
-      workdir: its run folder.
-    """
-    fields = [f"--config.{name}={value}" for name, value in case.fields(given).items()]
-    config = f"--config=pretrain:{case.arguments(given, steps)}"
-    return ["scalelab.train", config, *fields, f"--workdir={workdir}"]
-
-
 def time_programs(given: argparse.Namespace, folder: pathlib.Path) -> dict[str, float]:
     """Starts whole programs twice; returns the numbers of the second."""
     found = {}
     for turn in ("cold", "warm"):
         first = Case("2x128x2", 8192, 64, 128)
-        flags = command(first, given, 2, folder / f"first-{turn}")
+        flags = first.command(given, 2, folder / f"first-{turn}")
         found["first_step_secs"] = time_program(flags, "| step 1 ")
         many, work = Case("2x64x2", 8192, 64, 128), folder / f"many-{turn}"
-        wall = time_program(command(many, given, 200, work))
+        wall = time_program(many.command(given, 200, work))
         seconds = json.loads((work / "result.json").read_text())["seconds"]
         found |= {"wall_secs": wall, "wall_over_training": wall / seconds}
         if given.glue:
@@ -163,13 +156,11 @@ def report(found: dict[str, Any]) -> None:
             print(f"{name}: {found[name]:.2f} {unit}")
 
 
-def parser() -> Any:
-    """Returns the command line."""
-    return common.make_parser(
-        "loop", __doc__, cases=["2x16x1:512:16x32", "2x128x2:8192:64x128"], steps=1000,
-        corpus="builtin", dtype="float32", programs=1, repeats=5, threads=2,
-        glue=None, init=None,
-    )  # fmt: skip
+parser = functools.partial(
+    common.make_parser, "loop", __doc__, cases=["2x16x1:512:16x32", "2x128x2:8192:64x128"],
+    steps=1000, corpus="builtin", dtype="float32", programs=1, repeats=5, threads=2, glue=None,
+    init=None,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks import common
-from scalelab.config import cli
 
 WINDOW_TOKENS = 64  # tokens that the sliding window scores in a repetition
 
@@ -88,12 +87,10 @@ def report(found: dict[str, Any]) -> None:
     print(f"\n{sides['memory']['per_sec'] / sides['window']['per_sec']:.0f}x the window")
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    sizes = {"segment": 64, "memory_len": 448, "num_tokens": 2048, "batch_size": 8}
-    return common.make_parser(
-        "memory", __doc__, shape="2x128x2", **sizes, vocab_size=8192, repeats=3, threads=2
-    )
+parser = functools.partial(
+    common.make_parser, "memory", __doc__, shape="2x128x2", segment=64, memory_len=448,
+    num_tokens=2048, batch_size=8, vocab_size=8192, repeats=3, threads=2,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ least 5x the peer; at least 2,000,000 tokens/s of ready batches.
 """
 
 import argparse
+import functools
 import itertools
 import resource
 import tempfile
@@ -22,7 +23,6 @@ from typing import Any
 
 from benchmarks import common
 from scalelab import formats
-from scalelab.config import cli
 from scalelab.data import prepare, store, tokenizers
 from scalelab.data.batches import Batches, iterate
 from scalelab.data.corpora import open_corpus
@@ -114,11 +114,10 @@ def report(found: dict[str, Any]) -> None:
         print(f"batches by {loader}" + ": {:.1f} M tokens/s, {:.1f} a CPU second".format(*each))
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    return common.make_parser(
-        "prepare", __doc__, corpus="builtin", vocab_size=30_000, num_workers=2, secs=5.0
-    )
+parser = functools.partial(
+    common.make_parser, "prepare", __doc__, corpus="builtin", vocab_size=30_000, num_workers=2,
+    secs=5.0,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

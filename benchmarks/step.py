@@ -124,32 +124,22 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
 
 
 def measure_case(
-    system: str, shape: str, given: argparse.Namespace, peak: float, missing: str | None
+    case: tuple[str, str], given: argparse.Namespace, about: dict[str, Any]
 ) -> dict[str, Any]:
-    """Runs all sides of a system at a shape alternately; returns their numbers.
-
-    Args:
-      system: name of the system.
-      shape: heads x width x layers, such as "2x128x2".
-      given: flags of the benchmark.
-      peak: FLOP/s of a square matrix product on this machine.
-      missing: reason why there is no other side to compare; None: there is one.
-    """
+    """Runs all sides of a case, a system and its shape, alternately; returns their numbers."""
     from scalelab.resources import flops
     from scalelab.training import blueprint
 
-    size = (given.batch_size, given.length, given.vocab_size)
-    run = blueprint.draw_alone(
-        system, shape, **dict(zip(("batch_size", "length", "vocab_size"), size, strict=True))
-    )
-    sides, count = make_sides(run, given, missing), run.costs[0]
+    names, peak = ("batch_size", "length", "vocab_size"), about["peak_flops_per_sec"]
+    run = blueprint.draw_alone(*case, **{name: getattr(given, name) for name in names})
+    sides, count = make_sides(run, given, about["missing_peer"]), run.costs[0]
     for side in sides.values():
         side(UNTIMED)
     calls = {name: functools.partial(side, 1) for name, side in sides.items()}
     found = common.medians([calls] * given.repeats)
     return {
-        "system": system,
-        "shape": shape,
+        "system": case[0],
+        "shape": case[1],
         "parameters": flops.count_parameters(run.state.params),
         "flops": count.train,
     } | {
@@ -185,11 +175,11 @@ def measure_peak() -> float:
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Measures every system at every shape."""
     about, cases = common.describe(given), []
-    peak = measure_peak()
-    for system, shape in itertools.product(given.systems, given.shapes):
-        cases.append(measure_case(system, shape, given, peak, about["missing_peer"]))
+    about["peak_flops_per_sec"] = measure_peak()
+    for case in itertools.product(given.systems, given.shapes):
+        cases.append(measure_case(case, given, about))
         gc.collect()
-    return about | {"cases": cases, "peak_flops_per_sec": peak}
+    return about | {"cases": cases}
 
 
 def report(found: dict[str, Any]) -> None:
@@ -214,13 +204,10 @@ def report(found: dict[str, Any]) -> None:
         common.print_table(("", *COLUMNS), rows)
 
 
-def parser() -> cli.Parser:
-    """Returns the command line."""
-    sizes = {"batch_size": 64, "length": 128, "vocab_size": 30_000}
-    return common.make_parser(
-        "step", __doc__, systems=["bert"], shapes=SHAPES, **sizes, peers=PEERS, repeats=5,
-        threads=2,
-    )  # fmt: skip
+parser = functools.partial(
+    common.make_parser, "step", __doc__, systems=["bert"], shapes=SHAPES, batch_size=64, length=128,
+    vocab_size=30_000, peers=PEERS, repeats=5, threads=2,
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -48,15 +48,12 @@ def entries() -> Iterator[Entry]:
     for package in PACKAGES:
         for name in names.module_names(package):
             module = names.load_module(package, name)
-            kind, options = getattr(module, "Options", None), {}
-            if kind is not None:
-                options = {field.name: field.default for field in dataclasses.fields(kind)}
-            classes = [
-                (p.system, a) for p in peers for a in p.architectures if package != "formats"
-            ]
-            parity = [a.name for system, a in classes if name in (system, *a.heads)]
-            parity = list(dict.fromkeys(parity))
+            kind = getattr(module, "Options", None)
+            options = {x.name: x.default for x in dataclasses.fields(kind)} if kind else {}
             meanings = comments(kind) if kind else {}
+            rows = [(p.system, a) for p in peers for a in p.architectures]
+            classes = [a.name for system, a in rows if name in (system, *a.heads)]
+            parity = list(dict.fromkeys(classes)) if package != "formats" else []
             yield Entry(package[:-1], name, _describe(module), options, meanings, parity)
     for name, task in sorted(TASKS.items()):
         yield Entry("task", name, task.about.splitlines()[0], {}, {}, [])

@@ -14,7 +14,7 @@ import dataclasses
 import json
 import pathlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scalelab import train as loop
@@ -23,12 +23,10 @@ from scalelab.config.fields import science
 from scalelab.config.finetuning import override, resolve
 from scalelab.finetuning import results
 from scalelab.finetuning.joint import Joint
-from scalelab.finetuning.plan import Options, grid_points, plan, read_choice, write_choice
+from scalelab.finetuning.plan import Request, grid_points, plan, read_choice, write_choice
 from scalelab.finetuning.progress import checkpoint_folder, describe_unused, remove_checkpoints
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import compiled
-from scalelab.finetuning.training import Finetuning
-from scalelab.finetuning.warm_start import WarmStart
 from scalelab.records import metrics, run_folder
 from scalelab.resources import host
 from scalelab.tasks import task as task_lib
@@ -36,54 +34,42 @@ from scalelab.tasks.task import Task
 from scalelab.training.checkpoint import Checkpoints
 
 
-def fine_tune(
-    task: Task,
-    start: WarmStart,
-    values: Mapping[str, Any],
-    workdir: pathlib.Path,
-    options: Options,
-    overrides: Mapping[str, Any] = {},  # noqa: B006 never changed
-) -> list[dict[str, Any]]:
+def fine_tune(task: Task, asked: Request, workdir: pathlib.Path) -> list[dict[str, Any]]:
     """Fine-tunes every seed that is not finished yet; returns the results of all seeds.
 
-    Args:
-      task: the task.
-      start: the pre-trained or imported model.
-      values: fields of `configs/finetune.py`.
-      workdir: folder of the seeds' run folders.
-      options: flags that are no fields of the config.
-      overrides: dotted fields of this task that differ from `values` and from the recipe's own.
+    Their run folders are workdir/seed<k>.
 
     Raises:
       ValueError: config, data or a folder does not allow it.
       exits.Stopped: interrupted; the steps taken are saved.
     """
-    values, axes = plan(task, start, values, options, overrides)
+    (values, axes), start = plan(task, asked), asked.start
     if values["sharing"] and not values["sharing_tasks"]:
         raise ValueError("config.sharing needs several tasks: use eval.glue --tasks=..., or None")
-    splits = task_lib.load(task, options.data, tests=options.submit)
+    splits = task_lib.load(task, asked.data, tests=asked.submit)
     imported = start.classifier if start.bodies is not None else None
-    if options.eval_only and imported and not any(workdir.glob("seed*/checkpoints")):
+    if asked.eval_only and imported and not any(workdir.glob("seed*/checkpoints")):
         config = resolve(override(values, {"feature_layers": None, "lm_weight": 0.0}))
         head = dataclasses.replace(config.head, kind=imported.kind)
         config = dataclasses.replace(config, head=head, epochs=0.0)
         run, seeds = TaskRun(task, splits, start, config, workdir), (0,)
         results.score_import(run)
     else:
-        if axes and options.eval_only:
+        if axes and asked.eval_only:
             values = override(values, read_choice(workdir, axes))
         elif axes:  # the first seed chooses
-            scores = {}
+            points = []
             for name, fields in grid_points(axes).items():
                 config = resolve(override(values, fields))
                 point = TaskRun(task, splits, start, config, workdir / "grid" / name)
-                if point.claim(options.seeds[0]) is None:
-                    train([point], options.seeds[0], point.workdir)
-                scores[name] = results.main_score(task, point.result(options.seeds[0])["eval"])
-                print(f"{task.name}: {name} has {task.metrics[0]} {scores[name]:.4f} on dev")
-            values = override(values, write_choice(workdir, axes, scores, options.seeds[0]))
-        run, seeds = TaskRun(task, splits, start, resolve(values), workdir), options.seeds
-        if options.eval_only:
+                if point.claim(asked.seeds[0]) is None:
+                    train([point], asked.seeds[0], point.workdir)
+                score = results.main_score(task, point.result(asked.seeds[0])["eval"])
+                points.append((fields, score))
+                print(f"{task.name}: {name} has {task.metrics[0]} {score:.4f} on dev")
+            values = override(values, write_choice(workdir, points, asked.seeds[0]))
+        run, seeds = TaskRun(task, splits, start, resolve(values), workdir), asked.seeds
+        if asked.eval_only:
             for seed in seeds:
                 scores = json.dumps(results.evaluate_again(run, seed))
                 print(f"{task.title} seed {seed}: {scores}")
@@ -96,53 +82,37 @@ def fine_tune(
             for seed in seeds:
                 if seed not in finished:
                     train([run], seed, run.workdir)
-    if options.submit:
+    if asked.submit:
         results.submit(run, seeds)
     return [run.result(seed) for seed in seeds]
 
 
 def fine_tune_jointly(
-    tasks: Sequence[Task],
-    start: WarmStart,
-    values: Mapping[str, Any],
-    workdir: pathlib.Path,
-    options: Options,
-    overrides: Mapping[str, Mapping[str, Any]],
+    tasks: Sequence[Task], asked: Request, workdir: pathlib.Path
 ) -> list[dict[str, Any]]:
-    """Fine-tunes several tasks that share their body; see `finetuning.joint`.
+    """Fine-tunes several tasks that share their body; returns the results of all their seeds.
 
-    Errors are those of `fine_tune`.
-
-    Args:
-      tasks: the tasks.
-      start: as in `fine_tune`.
-      values: as in `fine_tune`.
-      workdir: the run folders are workdir/<task>/seed<k>.
-      options: as in `fine_tune`.
-      overrides: name of a task -> its fields, as in `fine_tune`.
-
-    Returns:
-      The result of each seed of each task.
+    See `finetuning.joint`. Run folders are workdir/<task>/seed<k>. Errors are those of `fine_tune`.
     """
     runs = []
     for task in tasks:
-        own, axes = plan(task, start, values, options, overrides[task.name])
+        own, axes = plan(task, asked)
         if axes:
             fields = " ".join(f"--config.{name}={points[0]:g}" for name, points in axes.items())
             raise ValueError(
                 f"recipe {own['recipe']!r} chooses from a grid for each task alone; with"
                 f" config.sharing choose yourself, such as {fields}"
             )
-        splits = task_lib.load(task, options.data, tests=False)
-        runs.append(TaskRun(task, splits, start, resolve(own), workdir / task.name))
+        splits = task_lib.load(task, asked.data, tests=False)
+        runs.append(TaskRun(task, splits, asked.start, resolve(own), workdir / task.name))
     if None in [run.config.sharing for run in runs]:
         raise ValueError("config.sharing must be equal for all tasks")
-    for seed in options.seeds:
+    for seed in asked.seeds:
         if None in [run.claim(seed) for run in runs]:
             train(runs, seed, workdir)
         else:
             print(f"seed {seed} of {', '.join(t.title for t in tasks)}: finished already")
-    return [run.result(seed) for run in runs for seed in options.seeds]
+    return [run.result(seed) for run in runs for seed in asked.seeds]
 
 
 def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
@@ -156,9 +126,7 @@ def train(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def finetuning(
-    runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path
-) -> Iterator[Finetuning | Joint]:
+def finetuning(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> Iterator[Joint]:
     """Opens a fine-tuning, new or stopped, for the loop; saves and ends it after the loop.
 
     The arguments and errors are those of `train`.
@@ -173,13 +141,12 @@ def finetuning(
     with contextlib.ExitStack() as stack:
         # --- Setup and restore ----------------
         stack.enter_context(run_folder.locked(workdir))
+        rows = [run.rows and run.rows.size for run in runs]  # of the token tables; None: all
         fields = {run.task.name: science(run.describe(seed)) for run in runs}
-        rows = [None if run.rows is None else run.rows.size for run in runs]
-        directory = checkpoint_folder(workdir, seed, fields, rows)
+        directory = checkpoint_folder(workdir, seed, [fields, rows])
         checkpoints = Checkpoints(directory, 1)
         stack.callback(checkpoints.close)
-        shares = run.config.sharing is not None
-        training = Joint(runs, seed, checkpoints) if shares else Finetuning(run, seed, checkpoints)
+        training = Joint(runs, seed, checkpoints)
         if (found := checkpoints.restore(training.saved())) is None:
             for note in describe_unused(workdir, seed, directory):
                 print(note)

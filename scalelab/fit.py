@@ -165,12 +165,10 @@ def capacity(device: str | None, memory: str | None, here: "jax.Device") -> tupl
       here: a device of this process.
 
     Raises:
-      ValueError: both are given, or the given one is unknown.
+      ValueError: an unknown device or number of bytes.
     """
     from scalelab.resources import devices
 
-    if device and memory:
-        raise ValueError("--device and --memory both set the memory: give one of them")
     if memory:
         note = "\nplanned as for a CPU; for a GPU or TPU, name a similar one with --device"
         return parse_bytes(memory), f"--memory={memory}{note * (here.platform == 'cpu')}"
@@ -262,12 +260,13 @@ def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.fit", __doc__, config=Config)
     made.add_argument("--init", metavar="RUN", help=cli.INIT)
-    made.add_argument(
+    where = made.add_mutually_exclusive_group()
+    where.add_argument(
         "--device",
         metavar="NAME",
         help="an accelerator, such as v100-16, a100-40, h100, tpu-v5e; default: the local device",
     )
-    made.add_argument("--memory", metavar="SIZE", help="or the memory itself, such as 24GiB")
+    where.add_argument("--memory", metavar="SIZE", help="or the memory itself, such as 24GiB")
     return made
 
 

@@ -38,7 +38,7 @@ UNUSED = {
     "next": {"sweeps": 10, "order": "random"},
     "masked": {
         "num_beams": 1,
-        "length_penalty": None,
+        "length_penalty": 1.0,
         "repetition_penalty": None,
         "repetition_stop": None,
     },
@@ -167,9 +167,8 @@ def continuations(
         ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
         read = [sources[place] for place, _ in filled] if sources else None
         if searched:
-            power = 1.0 if asked.length_penalty is None else asked.length_penalty
-            own = {"num_beams": asked.num_beams, "length_penalty": power, "sources": read}
-            found = beam.search(made, ids, **own, **sizes)
+            own = {name: getattr(asked, name) for name in ("num_beams", "length_penalty")}
+            found = beam.search(made, ids, **own, sources=read, **sizes)
             for (place, _), best in zip(part, found, strict=False):
                 for sample, text in enumerate(best[: asked.num_samples]):
                     yield place, sample, text

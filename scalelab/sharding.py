@@ -1,5 +1,6 @@
 """The device mesh, and the table that maps logical axis names of models to its axes."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -79,36 +80,30 @@ def make_mesh(data: int = -1, fsdp: int = 1, tensor: int = 1) -> Mesh:
     return Mesh(np.asarray(jax.devices()).reshape(data, fsdp, tensor), MESH_AXES)
 
 
-def _axis(name: str | None, size: int, mesh: Mesh, used: set[str]) -> str | tuple[str, ...] | None:
-    """Returns the mesh axis for a dimension; None if it is used or does not divide the size."""
-    if name is None:
-        return None
-    if name not in axes.ALL:
-        raise ValueError(f"unknown logical axis {name!r}: {nearest(name, axes.ALL)}")
-    wanted = RULES.get(name)
-    names = (wanted,) if isinstance(wanted, str) else wanted or ()
-    ways = int(np.prod([mesh.shape[n] for n in names], initial=1))
-    if ways == 1 or size % ways or used & set(names):
-        return None
-    used |= set(names)
-    return wanted
-
-
 def spec(names: tuple[str | None, ...], shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
     """Returns the partition of an array over the mesh, by its logical names.
 
     Args:
       names: logical name of each dimension (nn/axes.py), or None.
-      shape: the array's shape; a dimension that its mesh axis does not divide is not split.
+      shape: the array's shape; a dimension that its mesh axis does not divide is not split, nor one
+        whose mesh axis an earlier dimension uses.
       mesh: the devices.
 
     Raises:
       ValueError: a name that nn/axes.py does not know, or not one name a dimension.
     """
-    if len(names) != len(shape):
-        raise ValueError(f"{len(names)} axis names {names} for an array of shape {shape}")
+    found: list[str | tuple[str, ...] | None] = []
     used: set[str] = set()
-    return PartitionSpec(*(_axis(n, s, mesh, used) for n, s in zip(names, shape, strict=True)))
+    for name, size in zip(names, shape, strict=True):
+        if name not in (None, *axes.ALL):
+            raise ValueError(f"unknown logical axis {name!r}: {nearest(str(name), axes.ALL)}")
+        wanted = RULES.get(name or "") or ()
+        own = {wanted} if isinstance(wanted, str) else {*wanted}
+        ways = math.prod(mesh.shape[axis] for axis in own)
+        is_split = ways > 1 and size % ways == 0 and not used & own
+        used |= own if is_split else set()
+        found.append(wanted if is_split else None)
+    return PartitionSpec(*found)
 
 
 def shardings(abstract: ArrayPytree, mesh: Mesh) -> ArrayPytree:
@@ -159,54 +154,36 @@ def split_batch(batch: dict[str, jax.Array], mesh: Mesh) -> dict[str, jax.Array]
     return jax.lax.with_sharding_constraint(batch, batch_sharding(mesh))
 
 
-def replicate(
-    arrays: Mapping[str, np.ndarray], mesh: Mesh, placed: NamedSharding | None = None
-) -> dict[str, jax.Array]:
-    """Puts host arrays on the devices; every process must have the whole arrays.
-
-    Args:
-      arrays: arrays on the host.
-      mesh: the devices.
-      placed: the sharding; None: every device has the whole arrays.
-    """
-    placed = placed or NamedSharding(mesh, PartitionSpec())
-    if jax.process_count() == 1:
-        return jax.device_put(dict(arrays), placed)
-    return {
-        name: jax.make_array_from_callback(np.shape(x), placed, np.asarray(x).__getitem__)
-        for name, x in arrays.items()
-    }
-
-
 def rows_sharding(mesh: Mesh, batch_size: int | None) -> NamedSharding:
-    """Returns the sharding of rows [K, B, ...] of a block of steps, as for `put_rows`.
+    """Returns the sharding of rows [K, B, ...] of a block of steps, as for `put`.
 
     Without a batch size every device has all rows.
     """
     return NamedSharding(mesh, PartitionSpec(*((None, ("data", "fsdp")) if batch_size else ())))
 
 
-def put_rows(
-    rows: Mapping[str, np.ndarray], mesh: Mesh, batch_size: int | None
+def put(
+    arrays: Mapping[str, np.ndarray], placed: NamedSharding, batch_size: int | None = None
 ) -> dict[str, jax.Array]:
-    """Sends the rows of a block of steps, [K, B, ...].
+    """Puts host arrays on the devices.
 
     Args:
-      rows: arrays [K, B, ...], K steps; with `batch_size` only this process's rows of B.
-      mesh: the devices.
-      batch_size: B; each process gives the rows of `host_rows`. None: each process gives all rows,
-        and every device gets all.
+      arrays: whole arrays; with `batch_size` [K, B, ...] with only this process's rows of B.
+      placed: the sharding, such as from `rows_sharding`.
+      batch_size: B; each process gives the rows of `host_rows`. None: each gives the whole arrays.
     """
-    if batch_size is None:
-        return replicate(rows, mesh)
-    placed = rows_sharding(mesh, batch_size)
     if jax.process_count() == 1:
-        return jax.device_put(dict(rows), placed)
+        return jax.device_put(dict(arrays), placed)
+    if batch_size is None:
+        return {
+            name: jax.make_array_from_callback(np.shape(x), placed, np.asarray(x).__getitem__)
+            for name, x in arrays.items()
+        }
     return {
         name: jax.make_array_from_process_local_data(
             placed, x, (x.shape[0], batch_size, *x.shape[2:])
         )
-        for name, x in rows.items()
+        for name, x in arrays.items()
     }
 
 
@@ -226,12 +203,8 @@ def host_rows(mesh: Mesh, batch_size: int) -> slice:
     """Returns the rows of a global batch that this process makes for its devices.
 
     If the devices of two processes differ only in the tensor axis, both make the same rows.
-
-    Raises:
-      ValueError: the rows are not contiguous; meshes of `make_mesh` have contiguous rows.
     """
     local_rows = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     rows = sorted({row for (index,) in local_rows for row in range(*index.indices(batch_size))})
-    if rows != list(range(rows[0], rows[-1] + 1)):
-        raise ValueError(f"this process holds scattered rows of the batch: {rows}")
+    assert rows == list(range(rows[0], rows[-1] + 1)), rows
     return slice(rows[0], rows[-1] + 1)

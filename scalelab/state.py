@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import flax
@@ -186,16 +186,21 @@ def check_memory(model: Model, max_len: int, mesh: Mesh, free: int | None) -> No
         )
 
 
-def check_microbatches(num: int, terms: Sequence[Term], carried: Iterable[str] = ()) -> None:
-    """Raises ValueError for several microbatches if a batch cannot be split.
+def check_phases(model: Model, config: Config) -> None:
+    """Refuses phases and microbatches that objectives and carried state do not allow.
 
-    It cannot if an objective crosses examples, or if the model carries arrays from step to step,
-    whose names are `carried`.
+    A batch cannot be split if an objective crosses examples, or if the model carries arrays.
+
+    Raises:
+      ValueError: a batch cannot be split, or the carried state's shape differs between the phases.
     """
+    first, *later = config.phases
+    num = config.machine.num_microbatches
+    carried = _carried_shapes(model, first) if later or num > 1 else {}
     why = [
         f"the objective {term.name!r} compares all examples of a batch with each other, so the"
         " batch cannot be split"
-        for term in terms
+        for term in model.terms
         if term.crosses_examples
     ]
     why += [
@@ -204,18 +209,6 @@ def check_microbatches(num: int, terms: Sequence[Term], carried: Iterable[str] =
     ]
     if num > 1 and why:
         raise ValueError(f"config.machine.num_microbatches = {num}: {why[0]}; set it to 1")
-
-
-def check_phases(model: Model, config: Config) -> None:
-    """Refuses phases and microbatches that the model's carried state does not allow.
-
-    Raises:
-      ValueError: its shape differs between the phases, or as `check_microbatches`.
-    """
-    first, *later = config.phases
-    num_microbatches = config.machine.num_microbatches
-    carried = _carried_shapes(model, first) if later or num_microbatches > 1 else {}
-    check_microbatches(num_microbatches, model.terms, carried)
     for phase in later if carried else ():
         for name, shape in _carried_shapes(model, phase).items():
             if shape != (before := carried[name]):

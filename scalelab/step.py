@@ -31,7 +31,7 @@ from scalelab.objectives import (
     named_key,
     prepare,
 )
-from scalelab.state import Model, TrainState, check_microbatches
+from scalelab.state import Model, TrainState
 
 Metrics = dict[str, tuple[jax.Array, jax.Array]]
 Evaluate = Callable[[TrainState], list[Metrics]]
@@ -75,25 +75,19 @@ def make_train_step(
       net: unbound.
       terms: the summands of the loss.
       tx: the optimizer at learning rate 1.
-      num_microbatches: number of parts of the batch over which gradients are accumulated.
+      num_microbatches: number of parts of the batch over which gradients are accumulated; see
+        `state.check_phases`.
 
     Returns:
       A pure function. `batch` has arrays [B, ...], `learning_rate` is float32 []. The metrics are
       (sum, weight) pairs of float32 scalars: "loss", "<objective>_loss", "grad_norm", "finite". If
       loss or gradient is not finite, "finite" is 0 and only the step number changes. If `alive` is
       False, nothing changes.
-
-    Raises:
-      ValueError: as `check_microbatches`, for the terms; for the state when it is traced.
     """
-    check_microbatches(num_microbatches, terms)
 
     def train_step(
         state: TrainState, batch: Batch, learning_rate: jax.Array, alive: bool | jax.Array = True
     ) -> tuple[TrainState, Metrics]:
-        leaves = jax.tree_util.tree_leaves_with_path(state.carried)
-        names = [jax.tree_util.keystr(path) for path, _ in leaves]
-        check_microbatches(num_microbatches, terms, names)
         root = jax.random.wrap_key_data(state.rng)
         rng = jax.random.fold_in(root, state.step)
 
@@ -242,7 +236,7 @@ class Blocks:
     empty: Callable[[], Metrics]  # allocates the metrics of `size` steps
     mesh: Mesh
     size: int  # the largest number of steps, K, at least 2
-    batch_size: int | None  # B or None, as in `sharding.put_rows`
+    batch_size: int | None  # B or None, as in `sharding.put`
     has_loop: bool  # whether the program has the loop
 
     def __call__(
@@ -269,11 +263,12 @@ class Blocks:
         count = len(rows)
         padded = [*rows, *[rows[0]] * (self.size - count)]
         stacked = {name: np.stack([row[name] for row in padded]) for name in rows[0]}
-        batches = self.read(arrays, sharding.put_rows(stacked, self.mesh, self.batch_size))
+        placed = sharding.rows_sharding(self.mesh, self.batch_size)
+        batches = self.read(arrays, sharding.put(stacked, placed, self.batch_size))
         lr = np.zeros(self.size, np.float32)
         lr[:count] = rates
         numbers = {"lr": lr, "place": np.int32(0), "count": np.int32(count)}
-        numbers = sharding.replicate(numbers, self.mesh)
+        numbers = sharding.put(numbers, sharding.rows_sharding(self.mesh, None))
         lr, place, last = (numbers[name] for name in ("lr", "place", "count"))
         found = self.empty()
         for _ in range(1 if self.has_loop else count):
@@ -284,32 +279,20 @@ class Blocks:
 
 
 class BlockParts(NamedTuple):
-    """The arguments of `compile_blocks`.
+    """The arguments of `compile_blocks`."""
 
-    Attributes:
-      step: from make_train_step.
-      read: (arrays, row) -> batch; device code.
-      mesh: the devices.
-      placed: shardings of the state.
-      state: concrete or abstract.
-      arrays: arrays on the devices, from which `read` makes batches.
-      row: the row of one step, as the host makes it.
-      size: K; a single step gets the metrics buffer of two steps, because XLA would compile it
-        differently with a buffer of one, and round differently.
-      batch_size: as in `sharding.put_rows`.
-      has_loop: as in `Blocks`; None: by the kind of device.
-    """
-
-    step: Callable[..., tuple[TrainState, Metrics]]
-    read: Callable[..., Batch]
-    mesh: Mesh
-    placed: TrainState
-    state: TrainState
-    arrays: ArrayPytree
-    row: Mapping[str, np.ndarray]
+    step: Callable[..., tuple[TrainState, Metrics]]  # from make_train_step
+    read: Callable[..., Batch]  # (arrays, row) -> batch; device code
+    mesh: Mesh  # the devices
+    placed: TrainState  # shardings of the state
+    state: TrainState  # concrete or abstract
+    arrays: ArrayPytree  # arrays on the devices, from which `read` makes batches
+    row: Mapping[str, np.ndarray]  # the row of one step, as the host makes it
+    # K; a single step gets the metrics buffer of two steps, because XLA would compile it
+    # differently with a buffer of one, and round differently.
     size: int
-    batch_size: int | None = None
-    has_loop: bool | None = None
+    batch_size: int | None = None  # as in `sharding.put`
+    has_loop: bool | None = None  # as in `Blocks`; None: by the kind of device
 
 
 def compile_blocks(parts: BlockParts) -> Blocks:
@@ -404,7 +387,7 @@ def compile_evaluation(
     stacked = {name: np.stack([batch[name] for batch in made]) for name in made[0]}
     num_draws = NUM_DRAWS if any(term.objective.samples for term in model.terms) else 1
     total = num_draws * len(made)
-    there = sharding.replicate(stacked, mesh, sharding.rows_sharding(mesh, total))
+    there = sharding.put(stacked, sharding.rows_sharding(mesh, total))
     eval_step = make_eval_step(model.net, model.terms)
 
     is_contiguous = model.system.ORDER == "contiguous"

@@ -24,33 +24,35 @@ from scalelab.studies.spec import StudySpec
 def plan(given: argparse.Namespace) -> None:
     """Prints what every run will take, and keeps it."""
     from scalelab.studies import plan as plan_lib
+    from scalelab.studies import pool, spec
 
-    spec = read_spec(given)
-    print(plan_lib.make(spec, cli.workdir(given), command(given), num_workers(given, spec)))
+    asked = spec.resolve(cli.config_values(given))
+    number = given.workers or pool.default_workers(asked)
+    print(plan_lib.make(asked, cli.workdir(given), command(given), number))
 
 
 def run(given: argparse.Namespace) -> None:
     """Does what is left of the study."""
     from scalelab.eval import evaluation
-    from scalelab.studies import expand, finetunings, jobs, pool, progress
+    from scalelab.studies import expand, finetunings, jobs, pool, progress, spec
 
-    spec, workdir = read_spec(given), cli.workdir(given)
-    runs = expand.expand_runs(spec)
-    path = workdir / "studies" / f"{spec.name}.json"
-    if not path.exists() or any(j.state != jobs.DONE for j in jobs.read(workdir, spec.name)[1]):
-        finetunings.prepare(spec.finetune.data, runs[0].config, workdir)
-        for name in spec.finetune.tasks:  # missing data is refused before anything is trained
-            finetunings.load(name, spec.finetune.data, workdir)
-        for found in map(evaluation.load, spec.evaluations):
-            evaluation.read(found, pathlib.Path(str(spec.evaluation_data)) / found.folder)
-    expand.write(spec, runs, workdir, command(given))
-    number = num_workers(given, spec)
-    with progress.screen(sys.stderr, number, progress.read_plan(workdir, spec.name)) as show:
-        failed = pool.Pool(workdir, spec.name, number, show).run()
-    print(progress.describe_end(progress.Status(*jobs.read(workdir, spec.name), (), failed)))
+    asked, workdir = spec.resolve(cli.config_values(given)), cli.workdir(given)
+    runs, study = expand.expand_runs(asked), asked.name
+    path = workdir / "studies" / f"{study}.json"
+    if not path.exists() or any(j.state != jobs.DONE for j in jobs.read(workdir, study)[1]):
+        finetunings.prepare(asked.finetune.data, runs[0].config, workdir)
+        for name in asked.finetune.tasks:  # missing data is refused before anything is trained
+            finetunings.load(name, asked.finetune.data, workdir)
+        for found in map(evaluation.load, asked.evaluations):
+            evaluation.read(found, pathlib.Path(str(asked.evaluation_data)) / found.folder)
+    expand.write(asked, runs, workdir, command(given))
+    number = given.workers or pool.default_workers(asked)
+    with progress.screen(sys.stderr, number, progress.read_plan(workdir, study)) as show:
+        failed = pool.Pool(workdir, study, number, show).run()
+    print(progress.describe_end(progress.Status(*jobs.read(workdir, study), (), failed)))
     if not failed:
-        print(verdicts(workdir, spec.name))
-    print(f"  python -m scalelab.study report --workdir={workdir} --study={spec.name}")
+        print(verdicts(workdir, study))
+    print(f"  python -m scalelab.study report --workdir={workdir} --study={study}")
     if failed:
         raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
@@ -58,10 +60,14 @@ def run(given: argparse.Namespace) -> None:
 def verdicts(workdir: pathlib.Path, name: str) -> str:
     """Returns the verdicts of a study with their reasons, or why a report has none."""
     from scalelab import objectives
+    from scalelab.lab.load import study_runs
+    from scalelab.lab.show import answer
     from scalelab.lab.show import report as report_lib
 
     try:
-        return "\n" + report_lib.describe_verdicts(workdir, name, objectives.load_baselines())
+        study = study_runs.read(workdir, name)
+        scores, _, _, findings = report_lib.judge(study, objectives.load_baselines())
+        return "\n" + answer.for_terminal(scores, findings)
     except ValueError as error:  # as of a comparison that the user has to name for a report
         return f"no verdicts: {error}"
 
@@ -146,20 +152,6 @@ def pack(given: argparse.Namespace) -> None:
 
     to = pathlib.Path(cli.required(given.to, "to"))
     print(packing.pack(cli.workdir(given), given.study, to))
-
-
-def read_spec(given: argparse.Namespace) -> StudySpec:
-    """Reads the study that --config names."""
-    from scalelab.studies import spec
-
-    return spec.resolve(cli.config_values(given))
-
-
-def num_workers(given: argparse.Namespace, spec: StudySpec) -> int:
-    """Returns how many processes work at a time."""
-    from scalelab.studies import pool
-
-    return given.workers or pool.default_workers(spec)
 
 
 def command(given: argparse.Namespace) -> str:

@@ -34,7 +34,7 @@ BLOCK_SECS = 1.0  # the longest time of a block, about: an interrupt waits for i
 class Training(Protocol):
     """A training that `train.train` drives.
 
-    Such are `pretraining.Pretraining`, `finetuning.training.Finetuning`, `finetuning.joint.Joint`.
+    Such are `pretraining.Pretraining` and `finetuning.joint.Joint`.
     """
 
     interrupt: cli.Interrupt  # whether the user has stopped the training

@@ -11,7 +11,6 @@ import pytest
 import scratch
 import several_devices
 import subjects
-import tiny
 from train_lab import Lab
 
 from scalelab import objectives, step
@@ -43,14 +42,6 @@ def test_parts_of_a_batch_are_refused(lab: Lab, tmp_path: pathlib.Path, capsys: 
     message = scratch.refused(capsys, lambda: lab.run(tmp_path / "run", config))
     assert "config.machine.num_microbatches = 4" in message and "'halves'" in message
     assert not (tmp_path / "run").exists()
-    parts = tiny.parts("halves")
-    with pytest.raises(ValueError, match="num_microbatches = 2: .*'halves'"):
-        step.make_train_step(parts.net, parts.terms, tiny.optimizer(parts.config), 2)
-
-
-def test_other_objectives_may_be_in_parts() -> None:
-    parts = tiny.parts("roberta")
-    assert step.make_train_step(parts.net, parts.terms, tiny.optimizer(parts.config), 2)
 
 
 def test_a_run_validates_with_full_batches_and_chance_depends_on_their_size(

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from scalelab.decode.loop import Continuation, State, check, fill, fill_sources, in_parts
+from scalelab.decode.loop import Continuation, State, check, fill, in_parts
 from scalelab.decode.stepper import Reader, Source
 
 NEVER = -1e9  # a score worse than any text's, and finite
@@ -52,10 +52,10 @@ def search(
       a power of the number of tokens, the end token included.
 
     Raises:
-      ValueError: as in `loop.check` and `loop.fill`; or the vocabulary has fewer than 2 K tokens.
+      ValueError: as in `loop.check`; or the vocabulary has fewer than 2 K tokens.
     """
     check(prompts, max_new_tokens, max_len)
-    given = (*fill(prompts, max_len), sources and fill_sources(sources, max_len))
+    given = (*fill(prompts, max_len), sources and fill(sources, max_len))
     sizes = (num_beams, max_new_tokens, max_len, end_token, length_penalty)
     written, scores = in_parts(
         lambda *own: search_rows(stepper, *own, *sizes), given, rows, num_beams

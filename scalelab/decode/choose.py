@@ -13,21 +13,16 @@ import jax.numpy as jnp
 class Rules:
     """The rules by which the next token is chosen, in the order in which they apply.
 
-    Attributes:
-      repetition_penalty: as in `penalise`; None: none.
-      temperature: divides scores before a token is drawn; 0 means the best token.
-      top_k: only the best k tokens can be drawn; None: all.
-      top_p: only the fewest best tokens of this total probability can be drawn; None: all.
-      repetition_stop: a text ends when its last n tokens occur earlier in it; None: never.
-
     Raises:
       ValueError: a number is outside its range, or would have no effect.
     """
 
-    repetition_penalty: float | None = None
-    temperature: float = 0.0
-    top_k: int | None = None
+    repetition_penalty: float | None = None  # as in `penalise`; None: none
+    temperature: float = 0.0  # divides scores before a token is drawn; 0 means the best token
+    top_k: int | None = None  # only the best k tokens can be drawn; None: all
+    # Only the fewest best tokens of this total probability can be drawn; None: all.
     top_p: float | None = None
+    # A text ends when its last n tokens occur earlier in it; None: never.
     repetition_stop: int | None = None
 
     def __post_init__(self) -> None:

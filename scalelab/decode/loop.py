@@ -23,17 +23,11 @@ State = dict[str, ArrayPytree]  # name -> array, or the cache
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """The continuation of a prompt.
+    """The continuation of a prompt."""
 
-    Attributes:
-      tokens: [n] int32, without the last token that ends a text.
-      ended_by: one of ENDINGS: the length limit, the end token, or a repetition.
-      score: the score of `beam.search`.
-    """
-
-    tokens: np.ndarray
-    ended_by: str
-    score: float | None = None
+    tokens: np.ndarray  # [n] int32, without the last token that ends a text
+    ended_by: str  # one of ENDINGS: the length limit, the end token, or a repetition
+    score: float | None = None  # the score of `beam.search`
 
 
 def text_keys(seed: int, prompts: Sequence[np.ndarray], samples: Sequence[int]) -> jax.Array:
@@ -63,7 +57,7 @@ def generate(
     sources: Sequence[np.ndarray] | None = None,
     ends: Sequence[int] | None = None,
 ) -> list[Continuation]:
-    """Continues prompts, all at once; raises ValueError as `check` and `fill` do.
+    """Continues prompts, all at once; raises ValueError as `check` does.
 
     Args:
       stepper: the model.
@@ -79,7 +73,7 @@ def generate(
     """
     check(prompts, max_new_tokens, max_len)
     tokens, lengths = fill(prompts, max_len)
-    source = sources and fill_sources(sources, max_len)
+    source = sources and fill(sources, max_len)
     if keys is None:
         assert rules.temperature == 0, "keys are needed to draw"
         keys = jnp.broadcast_to(jax.random.key(0), len(tokens))
@@ -242,35 +236,18 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
 
     Args:
       texts: ids [n] each, with n >= 1.
-      max_len: most tokens of a text.
+      max_len: positions of the model.
 
     Returns:
       [B, P] int32, with zeros after each text, and lengths [B] int32. P is SHORTEST, doubled until
-      the longest text fits, but at most max_len.
-
-    Raises:
-      ValueError: a text is empty, or longer than max_len.
+      the longest text fits, but at most max_len, unless a text is longer: a source is for the model
+      to read, as T5 does, or to refuse.
     """
     lengths = np.array([len(text) for text in texts], np.int32)
-    if lengths.min() < 1 or lengths.max() > max_len:
-        wrong = lengths.min() if lengths.min() < 1 else lengths.max()
-        raise ValueError(
-            f"a text or source of {wrong} tokens: expected 1 to {max_len} (model.max_len)"
-        )
     length = SHORTEST
     while length < lengths.max():
         length *= 2
-    tokens = np.zeros((len(texts), min(length, max_len)), np.int32)
+    tokens = np.zeros((len(texts), min(length, max(max_len, lengths.max()))), np.int32)
     for row, text in zip(tokens, texts, strict=True):
         row[: len(text)] = text
     return tokens, lengths
-
-
-def fill_sources(sources: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns sources as `fill`; a longer one is for the model to read, as T5 does, or to refuse.
-
-    Args:
-      sources: ids [n] each, with n >= 1.
-      max_len: the largest width of the array, unless a source is longer.
-    """
-    return fill(sources, max(max_len, *map(len, sources)))

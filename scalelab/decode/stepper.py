@@ -35,16 +35,12 @@ class Unstacked:
 
 @flax.struct.dataclass
 class Stepper:
-    """A model with its parameters; `prepare` makes it.
+    """A model with its parameters; `prepare` makes it."""
 
-    Attributes:
-      params: the model's parameters; arrays stacked by layers or groups are Unstacked.
-      blocks: [V / COLUMNS, E, COLUMNS], the token table; None: the table in `params` is used.
-      net: the unbound model, as in nets/decoder.py or nets/encdec.py.
-    """
-
-    params: ArrayPytree
+    params: ArrayPytree  # the model's parameters; arrays stacked by layers or groups are Unstacked
+    # [V / COLUMNS, E, COLUMNS], the token table; None: the table in `params` is used.
     blocks: jax.Array | None
+    # The unbound model, as in nets/decoder.py or nets/encdec.py.
     net: Any = flax.struct.field(pytree_node=False)
 
     def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:
@@ -98,11 +94,9 @@ class Ensemble:
 
     The probability of a token is the mean of the members'. Raffel et al. 2020 (T5), 3.6, average
     the scores before the softmax instead.
-
-    Attributes:
-      members: models with the same tokens; sizes and kinds of their nets may differ.
     """
 
+    # Models with the same tokens; sizes and kinds of their nets may differ.
     members: Sequence[Stepper]
 
     def init_cache(self, batch_size: int, max_len: int, source: Source | None = None) -> Cache:

@@ -67,7 +67,6 @@ def main(given: argparse.Namespace) -> None:
     from scalelab.eval import glue_table
     from scalelab.finetuning import plan, warm_start
 
-    options = program.options(given)
     starts = [(workdir, init, like)]
     if init != "none" and given.baseline == "run":
         starts.append((workdir / "scratch", "none", init))
@@ -77,21 +76,21 @@ def main(given: argparse.Namespace) -> None:
         fields = {name: {"sharing_tasks": ",".join(names)} | own for name, own in fields.items()}
     if shares and given.mnli_first:
         raise ValueError("--mnli_first trains MNLI first, config.sharing all tasks at once")
+    asked = program.request(given, warm_start.open_start(init, like), values, fields)
     for task in tasks:
-        start = warm_start.open_start(init, like)
-        plan.check(task, start, values, options, fields[task.name])
+        plan.check(task, asked)
     results = []
-    for folder, weights, net in starts if shares and not options.eval_only else ():
-        start = warm_start.open_start(weights, net)
-        results += finetune.fine_tune_jointly(tasks, start, values, folder, options, fields)
-    for task in tasks if not shares or options.eval_only or options.submit else ():
+    for folder, weights, net in starts if shares and not given.eval_only else ():
+        own = dataclasses.replace(asked, start=warm_start.open_start(weights, net))
+        results += finetune.fine_tune_jointly(tasks, own, folder)
+    for task in tasks if not shares or given.eval_only or given.submit else ():
         for folder, weights, net in starts:
             after_mnli = given.mnli_first and task.name in AFTER_MNLI and weights != "none"
             start = warm_start.open_start(weights, net, str(folder / "mnli") * after_mnli or None)
-            asked = options if folder == workdir else dataclasses.replace(options, submit=False)
-            own = fields[task.name]
-            results += finetune.fine_tune(task, start, values, folder / task.name, asked, own)
-    if options.submit:
+            submit = given.submit and folder == workdir
+            own = dataclasses.replace(asked, start=start, submit=submit)
+            results += finetune.fine_tune(task, own, folder / task.name)
+    if given.submit:
         for task in tasks:
             for path in (workdir / task.name / "submission").glob("*.tsv"):
                 (workdir / "submission").mkdir(exist_ok=True)

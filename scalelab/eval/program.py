@@ -15,7 +15,7 @@ from scalelab.tasks import task as task_lib
 from scalelab.tasks.facts import Task
 
 if TYPE_CHECKING:
-    from scalelab.finetuning.plan import Options
+    from scalelab.finetuning.plan import Request
 
 DATA = (
     "folder with CoLA/, SST-2/, ... or the BabyLM Challenge's cola.train.jsonl, ..., or"
@@ -84,8 +84,8 @@ def fine_tune(given: argparse.Namespace, task: Task) -> None:
     from scalelab.finetuning import warm_start
 
     start = warm_start.open_start(cli.required(given.init, "init"), given.like, given.mnli)
-    overrides = task_fields(given.per_task, task.name, [task.name])
-    results = finetune.fine_tune(task, start, values, workdir, options(given), overrides)
+    own = {task.name: task_fields(given.per_task, task.name, [task.name])}
+    results = finetune.fine_tune(task, request(given, start, values, own), workdir)
     if given.submit and task.name in task_lib.task_names():
         submission.pack(workdir)
     print(glue_table.write(workdir, only=task.name))
@@ -121,11 +121,12 @@ def config_values(given: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def options(given: argparse.Namespace) -> "Options":
-    """Returns the options that the flags set."""
-    from scalelab.finetuning.plan import Options
+def request(given: argparse.Namespace, *asked: Any) -> "Request":
+    """Returns a fine-tuning with the options that flags set; `asked` are the request's others."""
+    from scalelab.finetuning.plan import Request
 
-    return Options(
+    return Request(
+        *asked,
         seeds=tuple(range(given.seeds)),
         data=given.data,
         eval_only=given.eval_only,

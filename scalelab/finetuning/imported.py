@@ -133,10 +133,7 @@ class ClassifierConfig:
     def pretraining(self) -> Config:
         """Returns the config of a pre-training that could have made its model."""
         own = {"model": dataclasses.asdict(self.model), "system_options": self.system_options}
-        made = pretrain_values(self.system, TASK) | own
-        for phase in ("short", "long"):
-            made[phase]["max_len"] = min(made[phase]["max_len"], self.model.max_len)
-        return resolve(made)
+        return resolve(pretrain_values(self.system, TASK, self.model.max_len) | own)
 
 
 def _plain(name: str) -> str:
@@ -149,11 +146,17 @@ def _list(names: Sequence[str]) -> str:
     return ", ".join(name[:40] for name in names[:8]) + f", ... ({len(names)})" * (len(names) > 8)
 
 
-def pretrain_values(system: str, corpus: str) -> dict[str, Any]:
-    """Returns the base config's values with the declared differences of a system, nested."""
-    fields = {d.field: d.value for d in systems.load(system).DEPARTURES}
+def pretrain_values(system: str, corpus: str, max_len: int) -> dict[str, Any]:
+    """Returns the base config's values with the declared differences of a system, nested.
+
+    Texts have at most `max_len` tokens.
+    """
     own = {"system": system, "data.corpus": corpus}
-    return override(dataclasses.asdict(Config()), fields | own)
+    fields = {d.field: d.value for d in systems.load(system).DEPARTURES} | own
+    made = override(dataclasses.asdict(Config()), fields)
+    for phase in ("short", "long"):
+        made[phase]["max_len"] = min(made[phase]["max_len"], max_len)
+    return made
 
 
 def load(run: RunRecord, params: ArrayPytree) -> tuple[Pretrained, ImportedClassifier | None]:

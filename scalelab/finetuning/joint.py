@@ -1,10 +1,10 @@
-"""Several tasks on one body: multi-task fine-tuning as `train.train` drives it.
+"""Fine-tuning as `train.train` drives it: one seed of one task, or of several on one body.
 
-A block has batches of one task. An epoch has the batches of all tasks in random order (Liu et al.
-2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was trained to all
-others; each task keeps its head, dropout, rates and number of steps, and leaves the run folder that
-it leaves alone. One task alone gives the result of its own fine-tuning. With config.mixing the task
-of each batch is drawn (Raffel et al. 2020, T5, 3.5.2, where a batch mixes tasks).
+With several tasks a block has batches of one task. An epoch has the batches of all tasks in random
+order (Liu et al. 2019, MT-DNN, algorithm 1). The body and its moments pass from the task that was
+trained to all others; each task keeps its head, dropout, rates and number of steps, and leaves the
+run folder that it leaves alone. With config.mixing the task of each batch is drawn (Raffel et al.
+2020, T5, 3.5.2, where a batch mixes tasks).
 """
 
 import collections
@@ -40,7 +40,7 @@ class JointSaved:
 
 
 class Joint:
-    """One seed of several tasks.
+    """One seed of one or several tasks.
 
     Args:
       runs: the tasks, prepared for one model.
@@ -52,7 +52,7 @@ class Joint:
 
     def __init__(self, runs: Sequence[TaskRun], seed: int, checkpoints: Checkpoints) -> None:
         self.members = [Finetuning(run, seed) for run in runs]
-        self._order, self.step = draw_order(runs, seed), 0
+        self._order, self.step, self.steps_per_sec = draw_order(runs, seed), 0, 0.0
         counts = np.bincount(self._order, minlength=len(runs)).tolist()
         for member, count in zip(self.members, counts, strict=True):
             member.num_steps = count
@@ -77,8 +77,8 @@ class Joint:
 
     @property
     def over(self) -> bool:
-        """Whether all steps were started, or a task has failed."""
-        return self.step == len(self._order) or self._failed is not None
+        """Whether all steps were started, or a task has failed or stopped early."""
+        return self.step == len(self._order) or any(m.progress.over for m in self.members)
 
     @property
     def _failed(self) -> str | None:
@@ -89,11 +89,6 @@ class Joint:
     def done(self) -> float:
         """The share of the steps that were started."""
         return self.step / len(self._order)
-
-    @property
-    def steps_per_sec(self) -> float:
-        """Steps a second of the task in training."""
-        return self._now.steps_per_sec
 
     def is_due(self, num_steps: int) -> bool:
         """Whether an event is due that happens every `num_steps` and at the end."""
@@ -138,18 +133,21 @@ class Joint:
         member = self._in_flight.popleft()
         if not self._failed:  # no step is taken after the one that failed
             member.settle(steps, secs)
+            self.steps_per_sec = len(steps) / secs
 
     def validate_and_save(self, say: Callable[[str], object] = print) -> None:
         """Writes a line, evaluates and saves, if these are due; no step may be in flight."""
+        del say
         if self._now.is_anything_due():
-            self._now.validate_and_save(say)
+            self._now.log_and_evaluate()
         if self.step % self.config.machine.checkpoint_every_steps == 0:
             self.save()
 
     def describe_progress(self, time_left: str) -> str:
         """Returns the progress line."""
-        loss = self._now.progress.loss(1)
-        shown = "" if loss is None else f" | {self._now.run.task.name} loss {loss:.4f}"
+        loss = self._now.progress.loss(self.config.machine.log_every_steps)
+        task = f"{self._now.run.task.name} " * (len(self.members) > 1)
+        shown = "" if loss is None else f" | {task}loss {loss:.4f}"
         return f"{self.name} | step {self.step}/{len(self._order)}{shown} | ETA {time_left}"
 
     # --- Checkpoints and the end ----------------
@@ -186,7 +184,8 @@ class Joint:
         """Scores all tasks by the last body, and writes their results."""
         for member in self.members:
             member.progress.failed = self._failed
-            member.evaluate()
+            if member.step == member.num_steps and not self._failed:
+                member.evaluate()
         for member in self.members:
             member.finish()
 

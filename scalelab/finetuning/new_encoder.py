@@ -32,15 +32,10 @@ POSITIONS = "body/source_embed/positions/"
 
 
 class NewEncoder(nn.Module):
-    """Tokens [B, S] -> hidden states [B, S, D].
+    """Tokens [B, S] -> hidden states [B, S, D]."""
 
-    Attributes:
-      embed: (batch, ctx) -> [B, S, D].
-      stack: (carry, ctx, cache) -> (carry, cache), of layers that end with a norm.
-    """
-
-    embed: nn.Module
-    stack: nn.Module
+    embed: nn.Module  # (batch, ctx) -> [B, S, D]
+    stack: nn.Module  # (carry, ctx, cache) -> (carry, cache), of layers that end with a norm
 
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:
         """Reads the source.
@@ -53,21 +48,13 @@ class NewEncoder(nn.Module):
 
 
 class EncodedInput(nn.Module):
-    """Replaces `InputEmbed`: adds positions to states of a new encoder, then norm and dropout.
+    """Replaces `InputEmbed`: adds positions to states of a new encoder, then norm and dropout."""
 
-    Attributes:
-      new_encoder: (batch, ctx) -> [B, S, D], instead of the token embeddings.
-      positions: of the pre-trained model.
-      norm: of the pre-trained model.
-      dropout_rate: after the norm.
-      dtype: dtype of the result.
-    """
-
-    new_encoder: nn.Module
-    positions: nn.Module
-    norm: nn.Module
-    dropout_rate: float
-    dtype: DTypeLike
+    new_encoder: nn.Module  # (batch, ctx) -> [B, S, D], instead of the token embeddings
+    positions: nn.Module  # the pre-trained model's
+    norm: nn.Module  # the pre-trained model's
+    dropout_rate: float  # after the norm
+    dtype: DTypeLike  # dtype of the result
 
     @nn.compact
     def __call__(self, batch: dict[str, jax.Array], ctx: Context) -> jax.Array:

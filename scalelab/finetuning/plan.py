@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalelab.config.finetuning import override, resolve, with_head_kind
@@ -23,9 +23,13 @@ Axes = Mapping[str, tuple[Any, ...]]  # dotted field -> values to choose from
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of a fine-tuning that are not config fields."""
+class Request:
+    """A fine-tuning as it is asked for: the model, the config, and options that are no fields."""
 
+    start: WarmStart  # the pre-trained or imported model
+    values: Mapping[str, Any]  # fields of `configs/finetune.py`
+    # Name of a task -> dotted fields that differ from `values` and from the recipe's own.
+    overrides: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
     data: str | None = None  # folder of the tasks' data; None: TensorFlow Datasets
     eval_only: bool = False  # evaluate finished runs again
@@ -33,40 +37,28 @@ class Options:
     fixed: tuple[str, ...] = ()  # dotted fields set by the user; a recipe leaves them as set
 
 
-def plan(
-    task: Task,
-    start: WarmStart,
-    values: Mapping[str, Any],
-    options: Options,
-    overrides: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
+def plan(task: Task, asked: Request) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]]]:
     """Returns a task's values, and the axes of the recipe's grid that the user has left open.
 
     Fields of the system (RECIPE) and of the task change the recipe's. A recipe's max_len is lowered
     to the model's positions, and its lm_weight to 0 on a frozen model, on one with a source, and
     where labels are words.
 
-    Args:
-      task: the task.
-      start: the model.
-      values: fields of `configs/finetune.py`.
-      options: flags; `fixed` names the fields that the user has set.
-      overrides: dotted fields of this task.
-
     Raises:
       ValueError: a field cannot be set so, or does not fit the model; or a library is missing.
     """
     for name in task.metrics:  # a missing library is named before the training
         text_counts.signature(name)
-    fixed = {*options.fixed, *overrides}
+    start, overrides = asked.start, asked.overrides.get(task.name, {})
+    fixed = {*asked.fixed, *overrides}
     if "recipe" in fixed:
         raise ValueError("`config.recipe` is only a label; to change the recipe use --recipe=NAME")
     classifier = start.classifier
     same = classifier is not None and classifier.task_kind == task.kind
-    values = with_head_kind(values, classifier.kind if same else kinds.load(task.kind).HEAD)
+    values = with_head_kind(asked.values, classifier.kind if same else kinds.load(task.kind).HEAD)
     recipe, opened = recipes.get(values["recipe"]), start.opened
     own = recipes.own_fields(opened.system, recipe, task.name)
-    own = {name: value for name, value in own.items() if name not in options.fixed}
+    own = {name: value for name, value in own.items() if name not in asked.fixed}
     planned = override(dict(values), own | dict(overrides))
     if "max_len" not in fixed:
         planned["max_len"] = min(planned["max_len"], opened.config.model.max_len)
@@ -83,30 +75,17 @@ def plan(
     return planned, {k: points for k, points in recipe.grid.items() if k not in fixed}
 
 
-def check(
-    task: Task,
-    start: WarmStart,
-    values: Mapping[str, Any],
-    options: Options,
-    overrides: Mapping[str, Any],
-) -> None:
+def check(task: Task, asked: Request) -> None:
     """Refuses what `fine_tune` would refuse, before any task of several is trained.
-
-    Args:
-      task: as in `plan`, like the others.
-      start: the model.
-      values: fields of the config.
-      options: flags.
-      overrides: dotted fields of this task.
 
     Raises:
       ValueError: a field or the task's data is wrong, or does not fit the model.
     """
-    splits = task_lib.load(task, options.data, tests=options.submit)
-    values, axes = plan(task, start, values, options, overrides)
+    splits = task_lib.load(task, asked.data, tests=asked.submit)
+    values, axes = plan(task, asked)
     for fields in grid_points(axes).values():
         config = resolve(override(values, fields))
-        check_fits(start.opened, config, task.title, num_examples=len(splits.train))
+        check_fits(asked.start.opened, config, task.title, num_examples=len(splits.train))
 
 
 # --- The grid ----------------
@@ -123,24 +102,16 @@ def grid_points(axes: Axes) -> dict[str, dict[str, Any]]:
 
 
 def write_choice(
-    workdir: pathlib.Path, axes: Axes, scores: Mapping[str, float], seed: int
+    workdir: pathlib.Path, points: Sequence[tuple[dict[str, Any], float]], seed: int
 ) -> dict[str, Any]:
-    """Writes grid.json and returns the fields of the point with the best score on dev.
+    """Writes grid.json of points with their scores on dev; returns the fields of the best.
 
-    Args:
-      workdir: folder of the task.
-      axes: field -> values of the grid.
-      scores: name of a point -> its score; -inf if it failed.
-      seed: seed of all points.
+    The score of a point that failed is -inf.
     """
-    named = grid_points(axes)
-    best = max(named, key=lambda name: scores[name])
-    made = [
-        {"fields": fields, "score": scores[name] if math.isfinite(scores[name]) else None}
-        for name, fields in named.items()
-    ]
-    write_json(workdir / "grid.json", {"points": made, "chosen": named[best], "seed": seed})
-    return named[best]
+    chosen, _ = max(points, key=lambda point: point[1])
+    made = [{"fields": x, "score": y if math.isfinite(y) else None} for x, y in points]
+    write_json(workdir / "grid.json", {"points": made, "chosen": chosen, "seed": seed})
+    return chosen
 
 
 def read_choice(workdir: pathlib.Path, axes: Axes) -> dict[str, Any]:

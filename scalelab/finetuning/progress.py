@@ -5,7 +5,7 @@ import hashlib
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from scalelab.records import metrics
@@ -73,21 +73,12 @@ class Progress:
 
 # --- Checkpoints while a seed trains: WORKDIR/.resume-0.<digest> ----------------
 
-VERSION = 2  # version of the checkpoints' content
+VERSION = 3  # version of the checkpoints' content
 
 
-def checkpoint_folder(
-    workdir: pathlib.Path, seed: int, fields: Mapping[str, Any], rows: Sequence[int | None]
-) -> pathlib.Path:
-    """Returns the folder of a seed's checkpoints; other settings or token tables have another.
-
-    Args:
-      workdir: holds it.
-      seed: of the fine-tuning.
-      fields: task -> what decides its result.
-      rows: size of the token table of each task; None: whole.
-    """
-    content = json.dumps([fields, rows, VERSION], sort_keys=True)
+def checkpoint_folder(workdir: pathlib.Path, seed: int, settings: object) -> pathlib.Path:
+    """Returns the folder of a seed's checkpoints; other settings have another."""
+    content = json.dumps([settings, VERSION], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()[:8]
     return workdir / f".resume-{seed}.{digest}"
 

@@ -77,23 +77,6 @@ def main_score(task: Task, dev: Scores) -> float:
     return -np.inf if value is None else value
 
 
-def judge(
-    run: TaskRun, progress: Progress, step: int, outputs: Outputs
-) -> tuple[bool, dict[str, float]]:
-    """Records an evaluation; returns whether it is the best so far, and its metrics to log.
-
-    Args:
-      run: the task's runs.
-      progress: of this seed.
-      step: training steps taken.
-      outputs: dev split -> [n, ..., C].
-    """
-    dev = measure(run, outputs)
-    best = progress.judge(step, dev, lambda d: main_score(run.task, d), run.config.patience)
-    named = {f"eval/{split}/{m}": v for split, found in dev.items() for m, v in found.items()}
-    return best, {name: value for name, value in named.items() if value is not None}
-
-
 def dev_outputs(run: TaskRun, params: Params) -> Outputs:
     """Computes the head's outputs on each dev split with parameters {"body", "head"}."""
     return {split: run.predict_with(params, own) for split, own in run.dev_there.items()}
@@ -303,10 +286,8 @@ def remarks(run: TaskRun) -> list[str]:
 
 def _count_cut(read: Mapping[str, TaskExamples], counts: Mapping[str, int]) -> str:
     """Describes how many of each split's examples were cut; "": none."""
-    parts = [
-        f"{count:,} of {len(read[name]):,} ({name})" for name, count in counts.items() if count
-    ]
-    return ", ".join(parts)
+    found = [(name, count) for name, count in counts.items() if count]
+    return ", ".join(f"{count:,} of {len(read[name]):,} ({name})" for name, count in found)
 
 
 def _count_endless(run: TaskRun, made: TaskExamples) -> int:

@@ -37,15 +37,6 @@ from scalelab.tasks.task import Splits, Task, is_known
 from scalelab.training.checkpoint import Checkpoints, Weights
 
 
-def check_pairs(task: Task, has_source: bool) -> None:
-    """Raises ValueError if a task's examples are not pairs in one row, which a head compares."""
-    if task.kind != Task.kind or task.relation == "single" or has_source:
-        raise ValueError(
-            f"{task.title}: config.head.kind = {DECOMPOSABLE!r} compares two texts: expected a"
-            " task that labels pairs, such as mnli, and a model that reads no source"
-        )
-
-
 class TaskRun:
     """A task prepared for a model; seeds differ only in order, head and dropout."""
 
@@ -80,8 +71,12 @@ class TaskRun:
             raise ValueError(
                 f"{task.title} has labels, among which no beams search: leave config.num_beams out"
             )
-        if config.head.kind == DECOMPOSABLE:
-            check_pairs(task, self.has_source)
+        pairs = task.kind == Task.kind and task.relation != "single" and not self.has_source
+        if config.head.kind == DECOMPOSABLE and not pairs:
+            raise ValueError(
+                f"{task.title}: config.head.kind = {DECOMPOSABLE!r} compares two texts: expected a"
+                " task that labels pairs, such as mnli, and a model that reads no source"
+            )
         self.source = adaptation.source if self.has_source and not words else None
         if self.source == "source" and getattr(self.kind, "PER_TOKEN", False):
             raise ValueError(

@@ -270,8 +270,6 @@ class Compiled(NamedTuple):
 class Program:
     """The compiled functions of a fine-tuning; blocks are compiled for each length of a batch."""
 
-    learner: FinetuneStep
-    mesh: Mesh
     # (params, fixed, batch) -> scores [B, ..., C].
     predict: Callable[..., jax.Array]
     shardings: TrainState
@@ -299,7 +297,7 @@ def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
         with jax.set_mesh(mesh):  # while it is traced
             return jitted(params, fixed, batch)
 
-    return Program(learner, mesh, predict, placed)
+    return Program(predict, placed)
 
 
 def make_head(

@@ -13,27 +13,17 @@ Targets = tuple[tuple[int, ...], ...]  # the tokens of each target, its end and 
 
 
 class TextToText(nn.Module):
-    """Model -> scores of all tokens where the target's tokens are predicted.
+    """Model -> scores of all tokens where the target's tokens are predicted."""
 
-    Attributes:
-      body: a system's model.
-      longest: M, tokens of the longest target, its end included.
-      end: id of the token that ends a target.
-      targets: the only possible targets, such as label words; None: any text.
-      start: `START`, with which a target behind a source begins; None: it is behind the prompt.
-      num_beams: of the search for a text; 1: greedy.
-      length_penalty: as of `beam.search`.
-      num_rows: 1, the rows of an example, for callers that also have classifiers.
-    """
-
-    body: nn.Module
-    longest: int
-    end: int
-    targets: Targets | None = None
+    body: nn.Module  # a system's model
+    longest: int  # M, tokens of the longest target, its end included
+    end: int  # id of the token that ends a target
+    targets: Targets | None = None  # the only possible targets, such as label words; None: any text
+    # `START`, with which a target behind a source begins; None: it is behind the prompt.
     start: int | None = None
-    num_beams: int = 1
-    length_penalty: float = 1.0
-    num_rows: int = 1
+    num_beams: int = 1  # width of the search for a text; 1: greedy
+    length_penalty: float = 1.0  # as of `beam.search`
+    num_rows: int = 1  # 1, the rows of an example, for callers that also have classifiers
 
     def __call__(self, batch: Batch, states: States, *, train: bool) -> jax.Array:
         """Returns scores [B, M, V] of the tokens at the targets' places.

@@ -23,21 +23,13 @@ PADDING_ROWS = 2  # RoBERTa counts positions from 2, after the padding id 1 (fai
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes that an import takes from config.json and the tokenizer.
+    """Sizes that an import takes from config.json and the tokenizer."""
 
-    Attributes:
-      num_heads: N.
-      num_layers: number of layers.
-      vocab_size: V, the number of ids that the tokenizer uses.
-      vocab_rows: rows of their vocabulary tables, V and padding.
-      num_groups: number of groups of layers that share parameters.
-    """
-
-    num_heads: int
-    num_layers: int
-    vocab_size: int
-    vocab_rows: int
-    num_groups: int = 1
+    num_heads: int  # N
+    num_layers: int  # number of layers
+    vocab_size: int  # V, the number of ids that the tokenizer uses
+    vocab_rows: int  # rows of their vocabulary tables, V and padding
+    num_groups: int = 1  # number of groups of layers that share parameters
 
 
 def _split(sizes: Sizes, x: np.ndarray) -> np.ndarray:

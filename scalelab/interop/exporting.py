@@ -96,10 +96,7 @@ def run(
     """
     place = output_folder.check(to, "--to", replace=True)
     opened = run_files.read_run(source, metrics=False)
-    if opened.task is None:
-        exported = _open_net(opened, part, step)
-    else:
-        exported = _open_classifier(opened, part, step)
+    exported = (_open_classifier if opened.task else _open_net)(opened, part, step)
     exported.scored = part is None and step is None
     with output_folder.filling(place) as partial:
         _write(exported, partial, dtype)
@@ -162,10 +159,9 @@ def _cut(
 
 def _open_classifier(run: RunRecord, part: str | None, step: int | None) -> ExportedRun:
     path = run.folder
-    if step is not None:
-        raise ValueError(f"--step={step}: the run in {path} is a classifier, which keeps one step")
-    if part is not None:
-        raise ValueError(f"--part={part}: the run in {path} is a classifier, which has one model")
+    if step is not None or part is not None:
+        flag = f"--part={part}" if step is None else f"--step={step}"
+        raise ValueError(f"{flag}: the run in {path} is a classifier: one model, of one step")
     config = json_files.fill(ClassifierConfig, run.config, path / "config.json")
     family, kind = maps.load(config.system), config.head.kind
     architecture = next((a for a in family.architectures if a.kind == config.kind), None)
@@ -235,15 +231,8 @@ def _write(exported: ExportedRun, to: pathlib.Path, dtype: str) -> None:
     write_json(to / "config.json", config)
     config_json.check_loads(to)
     _write_tensors(exported, to, dtype, num_rows)
-    tokenizer_lib.export(
-        run.folder / "tokenizer",
-        to,
-        roles,
-        family,
-        special_as_text=exported.splits_special,
-        max_len=net.max_len,
-        frame=frame,
-    )
+    settings = {"split_special_tokens": exported.splits_special, "model_max_length": net.max_len}
+    tokenizer_lib.export(run.folder / "tokenizer", to, roles, family, frame, **settings)
     write_text(to / "README.md", _make_card(exported))
     files = sorted(p.name for p in to.iterdir())
     marker = {"git_commit": run.environment.git_commit, "files": files}
@@ -292,8 +281,7 @@ def _make_card(exported: ExportedRun) -> str:
     fills = architecture.kind is not None or exported.family.fills_masks
     # `transformers` has none for sources.
     pipeline = pipeline if fills and not exported.writes else None
-    tags = ("scalelab", exported.family.system)
-    fields = hub.card_fields(exported.run, tags, pipeline, scored=exported.scored)
+    fields = hub.card_fields(exported.run, pipeline, exported.scored)
     return f"---\n{fields}\n---\n\n" + card.write(
         exported.run.folder,
         step=exported.step,

@@ -45,15 +45,12 @@ MAX_LISTED = 8
 class Tensors:
     """The tensors of a folder: of one safetensors file, or of shards with an index.
 
-    Attributes:
-      dtypes: tensor name -> dtype, as safetensors names it.
-
     Raises:
       ValueError: a file is missing or damaged; the message names it.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.dtypes: dict[str, str] = {}
+        self.dtypes: dict[str, str] = {}  # tensor name -> dtype, as safetensors names it
         self._files: dict[str, pathlib.Path] = {}
         for file in _list_files(folder):
             with reading(file, ": fetch it again"), safe_open(file, "numpy") as opened:
@@ -108,23 +105,17 @@ def _list_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """A checkpoint in Hugging Face layout.
-
-    Attributes:
-      fields: its sizes and options, by the names of mapping.Field.name.
-      params: our parameters by path.
-      remarks: what the import ignores, for the user.
-    """
+    """A checkpoint in Hugging Face layout."""
 
     path: pathlib.Path
     config: dict[str, Any]
     family: Map
     architecture: Architecture
-    fields: dict[str, int]
+    fields: dict[str, int]  # its sizes and options, by the names of mapping.Field.name
     dropout_rate: float
     tokenizer: ImportedTokenizer
-    params: convert.Flat
-    remarks: list[str]
+    params: convert.Flat  # our parameters by path
+    remarks: list[str]  # what the import ignores, for the user
 
 
 def fetch(source: str) -> pathlib.Path:

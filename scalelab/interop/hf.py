@@ -49,27 +49,21 @@ def main(given: argparse.Namespace) -> None:
     if given.command == "import":
         from scalelab.interop import importing
 
-        lines = importing.run(given.source, given.workdir)
-    else:
-        lines = _export(given)
-    print("\n".join(lines))
-
-
-def _export(arguments: argparse.Namespace) -> list[str]:
+        print("\n".join(importing.run(given.source, given.workdir)))
+        return
     from scalelab.interop import exporting, hub
 
-    name, more = arguments.push, (arguments.dtype, arguments.part, arguments.step)
-    if name is None and arguments.to is None:
+    if given.push is None and given.to is None:
         raise ValueError("--to or --push is missing; see --help")
-    if name is not None:
-        hub.check(name)
+    if given.push is not None:
+        hub.check(given.push)
     with tempfile.TemporaryDirectory() as made:
-        to = arguments.to or pathlib.Path(made) / arguments.run.absolute().name
-        lines = exporting.run(arguments.run, to, *more)
-        if name is not None:
-            first = [] if arguments.to is None else lines[:1]  # without a folder that is gone
-            lines = [*first, f"uploaded to {hub.push(to, name)}", *lines[1:]]
-    return lines
+        to = given.to or pathlib.Path(made) / given.run.absolute().name
+        lines = exporting.run(given.run, to, given.dtype, given.part, given.step)
+        if given.push is not None:
+            first = [] if given.to is None else lines[:1]  # without a folder that is gone
+            lines = [*first, f"uploaded to {hub.push(to, given.push)}", *lines[1:]]
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

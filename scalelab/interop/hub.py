@@ -1,7 +1,6 @@
 """Uploads an export to the Hugging Face hub; makes the fields of its card that the hub reads."""
 
 import pathlib
-from collections.abc import Sequence
 
 import huggingface_hub
 from huggingface_hub import EvalResult, HfApi, ModelCardData
@@ -42,22 +41,16 @@ def push(folder: pathlib.Path, name: str) -> str:
     return str(made)
 
 
-def card_fields(
-    run: RunRecord, tags: Sequence[str], pipeline: str | None, *, scored: bool = True
-) -> str:
-    """Returns the YAML head of a model card.
+def card_fields(run: RunRecord, pipeline: str | None, scored: bool) -> str:
+    """Returns the YAML head of a model card; it has the run's scores if they are this model's.
 
-    Args:
-      run: the exported run.
-      tags: of the model.
-      pipeline: the hub's name of what the model does; None: none fits.
-      scored: whether the run's scores are those of the exported model.
+    `pipeline` is the hub's name of what the model does; None: none fits.
     """
     scores = _eval_results(run, pipeline or "feature-extraction") if scored else []
     fields = ModelCardData(
         library_name="transformers",
         pipeline_tag=pipeline,
-        tags=list(tags),
+        tags=["scalelab", run.config["system"]],
         model_name=run.folder.absolute().name if scores else None,
         eval_results=scores or None,
     )

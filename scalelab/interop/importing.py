@@ -57,8 +57,8 @@ def run(source: str, workdir: pathlib.Path) -> list[str]:
 
 def _pretrain_values(opened: Folder) -> dict[str, Any]:
     """Returns the config of a pre-training that could have made the checkpoint."""
-    values = imported.pretrain_values(opened.family.system, CORPUS)
-    names, max_len = opened.architecture.heads, opened.fields["max_len"]
+    values = imported.pretrain_values(opened.family.system, CORPUS, opened.fields["max_len"])
+    names = opened.architecture.heads
     values["objective"] = "+".join(names)
     needed = [array for name in names for array in objectives.load(name).NEEDS]
     able = formats.declarations(needed[0]) if needed else ("doc_sentences",)
@@ -72,8 +72,6 @@ def _pretrain_values(opened: Folder) -> dict[str, Any]:
         "vocab_size": opened.tokenizer.vocab_size,
         "lowercase": opened.tokenizer.lowercase,
     }
-    for phase in ("short", "long"):
-        values[phase]["max_len"] = min(values[phase]["max_len"], max_len)
     return dataclasses.asdict(resolve(values))
 
 

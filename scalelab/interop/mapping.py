@@ -14,17 +14,13 @@ Function = Callable[..., Any]  # array or arrays -> array or arrays; see convert
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Our parameters and their tensors that hold the same numbers.
+    """Our parameters and their tensors that hold the same numbers."""
 
-    Attributes:
-      paths: paths in our parameter tree, such as "embed/tokens/table".
-      tensors: tensor names; "{}" stands for the layer number, "{group}" for that of a group of
-        layers that share parameters: an index on axis 0 of a parameter.
-      transform: a name in convert.TRANSFORMS, or a pair of functions (import, export).
-    """
-
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # paths in our parameter tree, such as "embed/tokens/table"
+    # Tensor names; "{}" stands for the layer number, "{group}" for that of a group of layers that
+    # share parameters: an index on axis 0 of a parameter.
     tensors: tuple[str, ...]
+    # A name in convert.TRANSFORMS, or a pair of functions (import, export).
     transform: "str | tuple[Function, Function]" = "same"
 
     @property
@@ -63,42 +59,29 @@ def norm(path: str, tensor: str) -> tuple[Row, Row]:
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field of config.json with a counterpart in our config.
+    """A field of config.json with a counterpart in our config."""
 
-    Attributes:
-      name: one of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
-        num_segments; in Map.options an option of the system.
-      key: its name in config.json.
-      default: the default of `transformers`; None for ffn_width means 4 * width.
-      offset: the value in config.json minus the value in our config.
-      none: the field that an option None equals; None: exports refuse that option None.
-      switch: the field of config.json that is True if the option has a value and False if the
-        option is None; None: there is no such field.
-    """
-
+    # One of num_heads, width, num_layers, ffn_width, max_len, dropout_rate, vocab_size,
+    # num_segments; in Map.options an option of the system.
     name: str
-    key: str
-    default: int | float | None
-    offset: int = 0
+    key: str  # its name in config.json
+    default: int | float | None  # the default of `transformers`; None for ffn_width means 4 * width
+    offset: int = 0  # the value in config.json minus the value in our config
+    # The field that an option None equals; None: exports refuse that option None.
     none: str | None = None
+    # The field of config.json that is True if the option has a value and False if the option is
+    # None; None: there is no such field.
     switch: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Fixed:
-    """A field of config.json whose value our family fixes.
+    """A field of config.json whose value our family fixes."""
 
-    Attributes:
-      key: its name.
-      values: the values that agree with our model; an export writes the first.
-      default: the default of `transformers`.
-      why: the property of our model, for the message that refuses another value.
-    """
-
-    key: str
-    values: tuple[Value, ...]
-    default: Value
-    why: str
+    key: str  # its name
+    values: tuple[Value, ...]  # the values that agree with our model; an export writes the first
+    default: Value  # the default of `transformers`
+    why: str  # the property of our model, for the message that refuses another value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,20 +89,13 @@ class Choice:
     """A field of config.json that a field of config.model or an option of the system sets.
 
     None is the system's own value. Several choices may have one key.
-
-    Attributes:
-      name: the field of config.model, or the option.
-      key: its name in config.json.
-      own: the system's value, as config.json spells it.
-      default: the default of `transformers`.
-      words: spellings in config.json -> our value, the preferred one first; None: any number
-        between 0 and 1.
     """
 
-    name: str
-    key: str
-    own: str | float
-    default: str | float
+    name: str  # the field of config.model, or the option
+    key: str  # its name in config.json
+    own: str | float  # the system's value, as config.json spells it
+    default: str | float  # the default of `transformers`
+    # Spellings in config.json -> our value, the preferred one first; None: a number in (0, 1).
     words: Mapping[str, str | None] | None = None
 
 
@@ -128,35 +104,25 @@ class Derived:
     """A field of config.json that follows from sizes and options of our model.
 
     An export writes its value; an import refuses any other value.
-
-    Attributes:
-      key: name of the field.
-      value: function that computes the value from sizes and options, given by Field.name.
-      why: the reason, for the message of a refused import.
     """
 
-    key: str
+    key: str  # name of the field
+    # Function that computes the value from sizes and options, given by Field.name.
     value: Callable[[Mapping[str, Any]], Value]
-    why: str
+    why: str  # the reason, for the message of a refused import
 
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """A class of `transformers`.
+    """A class of `transformers`."""
 
-    Attributes:
-      name: the class.
-      heads: names in Map.heads: objectives that an import can be trained on, or a kind of head for
-        tasks.
-      predicts: "next" or "masked": the tokens that its head scores; None: it scores none.
-      objective_options: options of an import's objectives.
-      extras: what this variant has beside its heads: OUTPUT, and names in Map.extras.
-    """
-
-    name: str
+    name: str  # the class
+    # Names in Map.heads: objectives that an import can be trained on, or a kind of head for tasks.
     heads: tuple[str, ...]
+    # "next" or "masked": the tokens that its head scores; None: it scores none.
     predicts: str | None = None
-    objective_options: tuple[tuple[str, Value], ...] = ()
+    objective_options: tuple[tuple[str, Value], ...] = ()  # options of an import's objectives
+    # What this variant has beside its heads: OUTPUT, and names in Map.extras.
     extras: tuple[str, ...] = ()
 
     @property
@@ -177,72 +143,58 @@ class Architecture:
 
 @dataclasses.dataclass(frozen=True)
 class Map:
-    """The correspondence between a family and its classes in `transformers`.
+    """The correspondence between a family and its classes in `transformers`."""
 
-    Attributes:
-      system: the family's name in scalelab/systems.
-      model_type: its name in config.json.
-      prefix: the beginning of the body's tensor names.
-      fields: config fields with a counterpart in our config.
-      choices: config fields with a counterpart in config.model that may be None. Without one for
-        "activation" or "norm_epsilon", exports refuse another value than None.
-      options: config fields with a counterpart among the system's options, numbers.
-      option_choices: config fields with a counterpart among the system's options, words.
-      required: other options of the system and the values that its classes need.
-      extras: names in `heads` of rows that a model of any class has or lacks. They replace rows
-        with the same paths.
-      head_dropout: the dropout rate of a classifier's head; default None: that of the model.
-      fixed: config fields that must have one value.
-      derived: config fields that follow from sizes and options.
-      body: rows of the body.
-      heads: rows of each head; those of kinds for tasks have paths below head/, outside the model.
-      architectures: the classes; if several fit a checkpoint, the first is taken.
-      inputs: names of the model's inputs, for the tokenizer.
-      token_types: role of a special token -> its token type, if that is not its text's.
-      fills_masks: False: its class reads a mask token as text and cannot predict what it hides.
-      pads_left: True: a classifier reads the last token of a row, so padding comes first.
-      tied: (copy, original) names of tensors that may be stored twice. The first pair is the table
-        that scores tokens; an untied head has it as a separate parameter.
-      copies: (copy, original) names of tensors that may be stored twice in untied models, too.
-      untied: config.json -> True if a separate table scores tokens.
-      one_table: config.json -> True if this table may be missing, as a copy of the embedding's.
-      buffers: patterns of names that hold no parameters.
-      zeros: patterns of names of tensors that must hold zeros, such as a bias that we do not have.
-      unused: patterns of names of parameters that our model does not have.
-      last_shift: path of the last shift that is added to the hidden states. If their classifier
-        has no bias, exports move our bias into this shift.
-      imports: False: an import of its classes is a model of another family.
-      special: texts of special tokens that the tokenizer of every checkpoint must have.
-    """
-
-    system: str
-    model_type: str
-    prefix: str
-    fields: tuple[Field, ...]
-    fixed: tuple[Fixed, ...]
-    body: tuple[Row, ...]
+    system: str  # the family's name in scalelab/systems
+    model_type: str  # its name in config.json
+    prefix: str  # the beginning of the body's tensor names
+    fields: tuple[Field, ...]  # config fields with a counterpart in our config
+    fixed: tuple[Fixed, ...]  # config fields that must have one value
+    body: tuple[Row, ...]  # rows of the body
+    # Rows of each head; those of kinds for tasks have paths below head/, outside the model.
     heads: dict[str, tuple[Row, ...]]
+    # The classes; if several fit a checkpoint, the first is taken.
     architectures: tuple[Architecture, ...]
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # names of the model's inputs, for the tokenizer
+    # Role of a special token -> its token type, if that is not its text's.
     token_types: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # False: its class reads a mask token as text and cannot predict what it hides.
     fills_masks: bool = True
+    # True: a classifier reads the last token of a row, so padding comes first.
     pads_left: bool = False
+    # (copy, original) names of tensors that may be stored twice. The first pair is the table that
+    # scores tokens; an untied head has it as a separate parameter.
     tied: tuple[tuple[str, str], ...] = ()
-    buffers: tuple[str, ...] = ()
+    buffers: tuple[str, ...] = ()  # patterns of names that hold no parameters
+    # Patterns of names of tensors that must hold zeros, such as a bias that we do not have.
     zeros: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # patterns of names of parameters that our model does not have
+    # Path of the last shift that is added to the hidden states. If their classifier has no bias,
+    # exports move our bias into this shift.
     last_shift: str | None = None
+    # Config fields with a counterpart among the system's options, numbers.
     options: tuple[Field, ...] = ()
+    # Config fields with a counterpart in config.model that may be None. Without one for
+    # "activation" or "norm_epsilon", exports refuse another value than None.
     choices: tuple[Choice, ...] = ()
+    # Other options of the system and the values that its classes need.
     required: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    # Names in `heads` of rows that a model of any class has or lacks. They replace rows with the
+    # same paths.
     extras: tuple[str, ...] = ()
+    # The dropout rate of a classifier's head; default None: that of the model.
     head_dropout: Field = Field("dropout_rate", "classifier_dropout", None)
-    imports: bool = True
+    imports: bool = True  # False: an import of its classes is a model of another family
+    # Texts of special tokens that the tokenizer of every checkpoint must have.
     special: tuple[str, ...] = ()
-    derived: tuple[Derived, ...] = ()
+    derived: tuple[Derived, ...] = ()  # config fields that follow from sizes and options
+    # Config fields with a counterpart among the system's options, words.
     option_choices: tuple[Choice, ...] = ()
+    # (copy, original) names of tensors that may be stored twice in untied models, too.
     copies: tuple[tuple[str, str], ...] = ()
+    # config.json -> True if a separate table scores tokens.
     untied: Callable[[Mapping[str, Any]], bool] = lambda c: c.get("tie_word_embeddings") is False
+    # config.json -> True if this table may be missing, as a copy of the embedding's.
     one_table: Callable[[Mapping[str, Any]], bool] = lambda c: False
 
     @property

@@ -103,10 +103,8 @@ def export(
     directory: pathlib.Path,
     roles: Mapping[str, str],
     family: Map,
-    *,
-    special_as_text: bool,
-    max_len: int,
     frame: Frame | None,
+    **settings: bool | int,
 ) -> None:
     """Writes a run's tokenizer for `AutoTokenizer`.
 
@@ -115,15 +113,14 @@ def export(
       directory: the folder to write into.
       roles: role -> text of the special token, added if absent.
       family: the map of the model's class.
-      special_as_text: True: "[MASK]" in a text is plain text; False: it is the mask token, and a
-        sentinel is one token.
-      max_len: number of positions of the model.
       frame: special tokens around the texts of a classifier; None: as in pre-training.
+      **settings: more fields of tokenizer_config.json. If `split_special_tokens` is False, "[MASK]"
+        in a text is the mask token, and a sentinel is one token.
     """
     content = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
     in_text = {t for role, t in roles.items() if role == "mask" or role.startswith("sentinel_")}
     for added in content["added_tokens"]:
-        if added["content"] in in_text and not special_as_text:
+        if added["content"] in in_text and not settings["split_special_tokens"]:
             added |= IN_TEXT
     backend = tokenizers.Tokenizer.from_str(json.dumps(content))
     backend.add_special_tokens(
@@ -143,12 +140,4 @@ def export(
     if {"mask", "bos", "eos"} <= roles.keys() and "cls" not in roles:
         # As RoBERTa's own, where others look for a frame.
         more |= {"cls_token": roles["bos"], "sep_token": roles["eos"]}
-    write(
-        backend,
-        roles,
-        directory,
-        **more,
-        split_special_tokens=special_as_text,
-        model_input_names=list(family.inputs),
-        model_max_length=max_len,
-    )
+    write(backend, roles, directory, **more, model_input_names=list(family.inputs), **settings)

@@ -69,27 +69,20 @@ def group_runs(points: pd.DataFrame, clock: str) -> tuple[run_points.Pools, list
     return found, notes
 
 
-def fit_runs(
-    points: pd.DataFrame, clock: str, measure: str, wanted: Sequence[float], limit: float
-) -> Fit:
+def fit_runs(points: pd.DataFrame, given: argparse.Namespace, wanted: Sequence[float]) -> Fit:
     """Fits the law of comparable runs, and predicts one run at each wanted x.
 
-    Args:
-      points: table of runs, with the columns `clock`, "value" and "key".
-      clock: column of x.
-      measure: LOSS, or a score in [0, 1], of which the law has 1 - score.
-      wanted: values of x to predict.
-      limit: factor by which x may lie outside the measured range.
+    The law of a score has 1 - score.
 
     Raises:
       ValueError: the points are too few.
     """
-    y = points["value"] if measure == LOSS else 1 - points["value"]
-    law = law_fits.fit(law_fits.gather(points[clock], y, points["key"]))
+    y = points["value"] if given.y == LOSS else 1 - points["value"]
+    law = law_fits.fit(law_fits.gather(points[given.x], y, points["key"]))
     predictions = dict[float, Interval | str]()
     for at in wanted:
         try:
-            predictions[at] = law.predict(at, limit=limit)
+            predictions[at] = law.predict(at, limit=given.limit)
         except ValueError as error:
             predictions[at] = str(error)
     try:
@@ -98,15 +91,8 @@ def fit_runs(
         return Fit(law, [], predictions, f"no check on the largest size: {error}")
 
 
-def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
-    """Formats one law, its check and its predictions for a terminal.
-
-    Args:
-      name: title of the runs.
-      fit: the law.
-      clock: name of x.
-      measure: name of y.
-    """
+def describe(name: str, fit: Fit, given: argparse.Namespace) -> str:
+    """Formats one law, its check and its predictions for a terminal."""
     law, points = fit.law, fit.law.points
     rows = [
         [key, *(_cells(found) if law.determined else ("-", "not determined")), "", ""]
@@ -127,7 +113,7 @@ def describe(name: str, fit: Fit, clock: str, measure: str) -> str:
     if max(points.counts) == 1:
         notes.append("one run a point: the noise is estimated from the scatter around the law")
     return (
-        f"{name}: {_name(measure)} = {law_fits.FORM}, x = {clock}; {len(points.x)} points,"
+        f"{name}: {_name(given.y)} = {law_fits.FORM}, x = {given.x}; {len(points.x)} points,"
         f" {sum(points.counts)} runs; R^2 of logs {law.r_squared:.4f},"
         f" largest residual {np.abs(law.residuals).max():.2%}\n{tables.plain(HEADER, rows)}"
     ) + "".join(f"* {note}\n" for note in dict.fromkeys(notes) if note)
@@ -141,15 +127,8 @@ def _cells(found: Interval) -> list[str]:
     return [f"{found.value:.4g}", f"[{found.low:.4g}, {found.high:.4g}]"]
 
 
-def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) -> None:
-    """Draws runs and laws against x; black: the largest size, predicted from the others.
-
-    Args:
-      fits: title of the runs -> law.
-      clock: name of x.
-      measure: name of y.
-      path: file of the picture.
-    """
+def draw(fits: Mapping[str, Fit], given: argparse.Namespace) -> None:
+    """Draws runs and laws against x; black: the largest size, predicted from the others."""
     figure = plots.canvas(6.4, 4.4)
     axis = figure.subplots()
     for i, (name, fit) in enumerate(fits.items()):
@@ -168,11 +147,11 @@ def draw(fits: Mapping[str, Fit], clock: str, measure: str, path: pathlib.Path) 
                           capsize=3, color="black", ms=8, lw=1)  # fmt: skip
     axis.set_xscale("log")
     axis.set_title("black: the largest size, predicted from the others", fontsize=9)
-    axis.set_xlabel(AXES[clock])
-    axis.set_ylabel("loss (nats)" if measure == LOSS else f"{_name(measure)} (dev)")
+    axis.set_xlabel(AXES[given.x])
+    axis.set_ylabel("loss (nats)" if given.y == LOSS else f"{_name(given.y)} (dev)")
     axis.legend(frameon=False)
     axis.grid(alpha=0.3)
-    plots.save(figure, path)
+    plots.save(figure, given.figure)
 
 
 def main(given: argparse.Namespace) -> None:
@@ -188,8 +167,8 @@ def main(given: argparse.Namespace) -> None:
     fits, pieces, failed = dict[str, Fit](), [], []
     for name, own in groups.items():
         try:
-            fits[name] = fit_runs(own, given.x, given.y, wanted, given.limit)
-            pieces.append(describe(name, fits[name], given.x, given.y))
+            fits[name] = fit_runs(own, given, wanted)
+            pieces.append(describe(name, fits[name], given))
         except ValueError as error:
             failed.append(f"{name}: {error}")
             pieces.append(f"{name}: no law fits its {len(own)} runs: {error}\n")
@@ -199,7 +178,7 @@ def main(given: argparse.Namespace) -> None:
     outcomes = [(name, p) for name, fit in fits.items() for p in fit.predictions.values()]
     if outcomes and all(isinstance(p, str) for _, p in outcomes):
         raise ValueError("; ".join(dict.fromkeys(f"{name}: {p}" for name, p in outcomes)))
-    draw(fits, given.x, given.y, given.figure)
+    draw(fits, given)
     if given.csv:
         rows = [
             (name, _name(given.y), given.x, parameter, *found)

@@ -46,18 +46,13 @@ Cell = str | int | float | Value | None
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column; its key names it in CSV, and a score.
-
-    Attributes:
-      kind: a key of FORMATS.
-      tasks: the tasks that it needs; empty for numbers from pre-training.
-      beside: fields of Value that its cells have, INTERVAL for scores; empty for plain cells.
-    """
+    """A column; its key names it in CSV, and a score."""
 
     key: str
     title: str
-    kind: str = "text"
-    tasks: tuple[str, ...] = ()
+    kind: str = "text"  # a key of FORMATS
+    tasks: tuple[str, ...] = ()  # the tasks that it needs; empty for numbers from pre-training
+    # Fields of Value that its cells have, INTERVAL for scores; empty for plain cells.
     beside: tuple[str, ...] = ()
 
     @property
@@ -87,18 +82,14 @@ class Column:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-      notes: what its columns mean, where titles do not say it.
-      footnotes: notes on fields that were allowed to differ; the CSV repeats them in a column.
-    """
+    """A table."""
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what its columns mean, where titles do not say it
+    # Notes on fields that were allowed to differ; the CSV repeats them in a column.
     footnotes: tuple[str, ...] = ()
 
     @property

@@ -105,8 +105,7 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
 
     asked = finetunings.tune_variant(study.facts.finetune, study.facts.variants[run.variant])
     finetunings.prepare(asked.data, config_lib.resolve(run.config), study.workdir)
-    data = finetunings.data_folder(asked.data, study.workdir)
-    options = finetune_lib.Options(seeds=tuple(range(asked.seeds)), data=data)
+    glue = finetunings.data_folder(asked.data, study.workdir)
     values = finetunings.base_values(asked.recipe)
     for name in ("cache_dir", "compile_cache_dir"):
         values["machine"][name] = run.config["machine"][name]
@@ -123,12 +122,14 @@ def finetune(study: Study, run: PretrainRun, tasks: Sequence[str]) -> None:
                 found, run.folder, data, folder, chosen, step=step, random=random, peers=nets
             )
             continue
-        overrides = finetunings.task_fields(asked.fields, task)
         init = ("none", str(run.folder)) if prefix else (str(run.folder),)
         folder = run.folder / (prefix or "tasks") / task
         start = warm_start.open_start(*init)
         loaded = finetunings.load_task(asked, task)
-        finetune_lib.fine_tune(loaded, start, values, folder, options, overrides)
+        own = {loaded.name: finetunings.task_fields(asked.fields, task)}
+        seeds = tuple(range(asked.seeds))
+        request = finetune_lib.Request(start, values, own, seeds=seeds, data=glue)
+        finetune_lib.fine_tune(loaded, request, folder)
         if not asked.keep:
             for kept in folder.glob("seed*/checkpoints"):
                 shutil.rmtree(kept)

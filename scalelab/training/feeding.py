@@ -86,7 +86,7 @@ def place(
         arrays, free = stored_arrays(phase.train), free_bytes(mesh)
         size = np.inf if arrays is None else sum(values.nbytes for values in arrays.values())
         if arrays is not None and size <= free:
-            return resident(batches, sharding.replicate(arrays, mesh))
+            return resident(batches, sharding.put(arrays, sharding.rows_sharding(mesh, None)))
         sizes = f"{size / 1e9:,.2f} GB of examples, and {free / 1e9:,.2f} GB may lie on the device"
         say(f"the host makes the batches: {sizes}")
     loader = "numpy" if machine.loader == "numpy" else "tf"

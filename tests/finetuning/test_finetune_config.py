@@ -56,9 +56,10 @@ AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}
 
 
 def test_the_best_point_is_taken(tmp_path) -> None:
-    scores = dict(zip(plan.grid_points(AXES), (0.2, -math.inf, 0.9, 0.4), strict=True))
+    fields = plan.grid_points(AXES).values()
+    points = [*zip(fields, (0.2, -math.inf, 0.9, 0.4), strict=True)]
     best = {"optim.learning_rate": 1e-5, "batch_size": 8}
-    assert plan.write_choice(tmp_path, AXES, scores, 0) == best
+    assert plan.write_choice(tmp_path, points, 0) == best
     made = json.loads((tmp_path / "grid.json").read_text(), parse_constant=pytest.fail)
     assert [point["score"] for point in made["points"]] == [0.2, None, 0.9, 0.4]
     assert made["chosen"] == best == plan.read_choice(tmp_path, AXES)

@@ -20,7 +20,7 @@ from scalelab import finetune
 from scalelab.config.finetuning import override
 from scalelab.eval import glue
 from scalelab.finetuning import warm_start
-from scalelab.finetuning.plan import Options
+from scalelab.finetuning.plan import Request
 from scalelab.tasks.task import load_task
 
 pytestmark = pytest.mark.ci
@@ -173,8 +173,8 @@ def test_a_task(system, name, own, seeds, data, runs, cache_dir, tmp_path, updat
     start = warm_start.open_start(runs(system))
     values = tiny.config_module("finetune").get_config().to_dict()
     given = fields(cache_dir) | own
-    options = Options(seeds, data=str(data), fixed=tuple(given))
-    finetune.fine_tune(load_task(name), start, override(values, given), tmp_path, options)
+    own = {"seeds": seeds, "data": str(data), "fixed": tuple(given)}
+    finetune.fine_tune(load_task(name), Request(start, override(values, given), **own), tmp_path)
     case = "-".join([system, name, *own, *["seeds"][: len(seeds) - 1]])
     compare(case, [tmp_path / f"seed{k}" for k in seeds], tmp_path, update_golden)
 

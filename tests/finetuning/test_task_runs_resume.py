@@ -1,5 +1,6 @@
 """A folder holds one fine-tuning: other columns, tokenizers, weights or data are told apart."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -13,7 +14,7 @@ import tiny
 from scalelab import finetune
 from scalelab.config.finetuning import override, resolve
 from scalelab.eval.tsv import make_task
-from scalelab.finetune import Options
+from scalelab.finetune import Request
 from scalelab.finetuning import plan, warm_start
 from scalelab.finetuning.run import TaskRun
 from scalelab.tasks import batches
@@ -60,14 +61,13 @@ def test_another_choice_of_the_same_files_is_another_run(
     pretrained_runs, data, values, tmp_path, capsys
 ) -> None:
     """It is refused, with the field, by training and by --eval_only, and nothing is touched."""
-    bert, work, options = str(pretrained_runs("bert")), tmp_path / "work", Options(data=str(data))
-    again = Options(data=str(data), eval_only=True)
-    start = warm_start.open_start(bert)
-    first = mine(data, "a", "label")
-    (result,) = finetune.fine_tune(first, start, values, work, options)
+    work, start = tmp_path / "work", warm_start.open_start(str(pretrained_runs("bert")))
+    first, request = mine(data, "a", "label"), Request(start, values, data=str(data))
+    again = dataclasses.replace(request, eval_only=True)
+    (result,) = finetune.fine_tune(first, request, work)
     before = left(work)
     capsys.readouterr()
-    assert finetune.fine_tune(first, start, values, work, options) == [result]
+    assert finetune.fine_tune(first, request, work) == [result]
     assert "finished already" in capsys.readouterr().out
     gpt = warm_start.open_start(str(pretrained_runs("gpt2")))
     for task, began, fields, message in (
@@ -77,16 +77,17 @@ def test_another_choice_of_the_same_files_is_another_run(
         (first, gpt, {}, r"init: .*system: 'bert' -> 'gpt2'"),
         (first, start, {"head.kind": "single"}, "head.kind: 'double' -> 'single'"),
     ):
-        for asked in (options, again):
+        for asked in (request, again):
+            asked = dataclasses.replace(asked, start=began, values=override(values, fields))
             with pytest.raises(ValueError, match=r"(?s)another config.*" + message):
-                finetune.fine_tune(task, began, override(values, fields), work, asked)
+                finetune.fine_tune(task, asked, work)
     (data / "dev.tsv").write_text(ROWS + "or\tif\t0\t1\n")
     with pytest.raises(ValueError, match=r"data.dev: "):
-        finetune.fine_tune(first, start, values, work, again)
+        finetune.fine_tune(first, again, work)
     assert left(work) == before
     (data / "dev.tsv").write_text(ROWS)
     (work / "seed0/predictions.tsv").unlink()
-    finetune.fine_tune(first, start, values, work, again)
+    finetune.fine_tune(first, again, work)
     assert left(work) == before
 
 
@@ -159,7 +160,7 @@ def test_what_the_user_has_set_wins_over_the_recipe() -> None:
 
     def planned(recipe: str, fixed: tuple[str, ...] = (), **fields: Any) -> tuple[Any, Any]:
         given = made(f"recipe={recipe}").to_dict() | {"epochs": 1.0, "batch_size": 4}
-        return plan.plan(load_task("rte"), start_of(), given, Options(fixed=fixed), fields)
+        return plan.plan(load_task("rte"), Request(start_of(), given, {"rte": fields}, fixed=fixed))
 
     assert planned("layerwise")[0]["epochs"] == 10.0
     assert planned("layerwise", ("epochs",))[0]["epochs"] == 1.0
@@ -177,7 +178,7 @@ def test_a_system_brings_fields_of_its_own() -> None:
 
     def planned(task: str, **options: Any) -> tuple[float, float]:
         given = made("recipe=layerwise").to_dict()
-        values, _ = plan.plan(load_task(task), start, given, Options(**options), {})
+        values, _ = plan.plan(load_task(task), Request(start, given, **options))
         return values["dropout_rate"], values["epochs"]
 
     assert planned("cola") == (0.0, 7.0)
@@ -189,12 +190,11 @@ def test_the_protocols_length_and_auxiliary_loss() -> None:
     """512 tokens, or the model's positions; a masked model has no auxiliary loss, and refuses
     it."""
     given = tiny.config_module("finetune").get_config("recipe=thesis").to_dict()
-    task, options = load_task("rte"), Options()
+    task = load_task("rte")
     for start, length in ((start_of(), 512), (start_of(causal=True, max_len=64), 64)):
-        values, _ = plan.plan(task, start, given, options, {})
+        values, _ = plan.plan(task, Request(start, given))
         assert (values["max_len"], values["lm_weight"]) == (length, 0.5)
-    assert (
-        plan.plan(task, start_of(max_len=64), given, options, {"max_len": 96})[0]["max_len"] == 96
-    )
+    longer = Request(start_of(max_len=64), given, {"rte": {"max_len": 96}})
+    assert plan.plan(task, longer)[0]["max_len"] == 96
     with pytest.raises(ValueError, match="lm_weight"):
-        plan.plan(task, start_of(), given, options, {"lm_weight": 0.5})
+        plan.plan(task, Request(start_of(), given, {"rte": {"lm_weight": 0.5}}))

@@ -49,9 +49,9 @@ def score(
     init: pathlib.Path, task: str, data: pathlib.Path, folder: pathlib.Path, config: Any
 ) -> Any:
     """What --eval_only does."""
-    options = finetune.Options(data=str(data), eval_only=True)
     start = warm_start.open_start(str(init))
-    return finetune.fine_tune(load_task(task), start, config, folder, options)
+    asked = finetune.Request(start, config, data=str(data), eval_only=True)
+    return finetune.fine_tune(load_task(task), asked, folder)
 
 
 def outputs(run: TaskRun, params: Any) -> np.ndarray:
@@ -162,13 +162,14 @@ def test_the_head_is_of_the_kind_of_the_import(
     """Unless another is asked for."""
     kinds = []
     monkeypatch.setattr(finetune, "train", lambda runs, *_: kinds.append(runs[0].config.head.kind))
-    start, options = warm_start.open_start(str(back)), finetune.Options(data=str(data))
+    start = warm_start.open_start(str(back))
     as_if = dataclasses.replace(start.classifier, kind="single")
     start = dataclasses.replace(start, classifier=as_if)
-    for asked in (None, "double"):
-        config = values(cache_dir, head__kind=asked)
+    for kind in (None, "double"):
+        config = values(cache_dir, head__kind=kind)
+        asked = finetune.Request(start, config, data=str(data))
         with pytest.raises(ValueError, match="no result.json"):  # nothing was trained
-            finetune.fine_tune(load_task("mnli"), start, config, tmp_path / "run", options)
+            finetune.fine_tune(load_task("mnli"), asked, tmp_path / "run")
     assert kinds == ["single", "double"]
 
 
@@ -181,17 +182,16 @@ def test_it_is_fine_tuned_and_exported_again(
     kind = KINDS[system]
     run = pretrained_runs(system)
     back = fine_tuned.from_elsewhere(run, tmp_path, kind, labels=["1", "0"])
-    options = finetune.Options(data=str(data))
     config = values(cache_dir, head__kind=kind)
-    start = warm_start.open_start(str(back))
-    (result,) = finetune.fine_tune(load_task("mrpc"), start, config, tmp_path / "mrpc", options)
+    asked = finetune.Request(warm_start.open_start(str(back)), config, data=str(data))
+    (result,) = finetune.fine_tune(load_task("mrpc"), asked, tmp_path / "mrpc")
     assert result["steps"] == 2
     exporting.run(tmp_path / "mrpc/seed0", tmp_path / "again")
     importing.run(str(tmp_path / "again"), tmp_path / "third")
     (scored,) = score(tmp_path / "third", "mrpc", data, tmp_path / "scored", config)
     assert scored["eval"] == result["eval"]
-    again = dataclasses.replace(options, eval_only=True)  # now of what was trained there
-    (result_again,) = finetune.fine_tune(load_task("mrpc"), start, config, tmp_path / "mrpc", again)
+    again = dataclasses.replace(asked, eval_only=True)  # now of what was trained there
+    (result_again,) = finetune.fine_tune(load_task("mrpc"), again, tmp_path / "mrpc")
     assert result_again == result
 
 

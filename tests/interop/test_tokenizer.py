@@ -138,8 +138,8 @@ def with_sentinels(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> pa
     if request.param == "exported":
         ours = Tokenizer.load(trained)
         roles = {role: ours.token(number) for role, number in ours.special_ids.items()}
-        own = dict(special_as_text=False, max_len=64, frame=None)
-        tokenizer.export(trained, folder, roles, maps.load("t5"), **own)
+        own = dict(split_special_tokens=False, model_max_length=64)
+        tokenizer.export(trained, folder, roles, maps.load("t5"), None, **own)
     else:
         pieces = json.loads((trained / "tokenizer.json").read_text())["model"]["vocab"]
         words = [(piece, score) for piece, score in pieces if not piece.startswith("<")]

@@ -66,7 +66,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     special = (("pad", "[PAD]"), ("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"))
     spec = tokenizers.TokenizerSpec("wordpiece", 30, True, special)
     tokenizers.train(spec, ["a few words are enough"] * 9, folder)
-    plan.write_choice(folder, {"epochs": (1.0, 2.0)}, {"epochs=1": 0.5, "epochs=2": 0.6}, 0)
+    plan.write_choice(folder, [({"epochs": 1.0}, 0.5), ({"epochs": 2.0}, 0.6)], 0)
     study_folders.write_study(folder, [{"system": "bert", "shape": "2x8x2", "seed": 0}])
     (folder / "studies/invented.json").rename(folder / "invented.json")
     entry = {name: 1.0 for name in ("secs", "start_secs", "finetune_secs", "peak_bytes")}

@@ -245,7 +245,8 @@ def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path, monkeypatch)
     monkeypatch.setattr("scalelab.finetune.fine_tune", lambda *given: asked.append(given))
     for run in (default, long):
         jobs.finetune(copied, run, ("wnli",))
-    assert [given[-1] for given in asked] == [{}, {"epochs": 5, "head.kind": "words"}]
+    fields = [request.overrides["wnli"] for _, request, _ in asked]
+    assert fields == [{}, {"epochs": 5, "head.kind": "words"}]
     assert [given[0].kind for given in asked] == ["classify", "words"]
 
 

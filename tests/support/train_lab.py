@@ -189,7 +189,8 @@ def watch(training: Any, before: Callable[[int], None], record: Record) -> None:
         def take(state: Any, arrays: Any, rows: Any, rates: Any, alive: Any) -> Any:
             before(step := training.step - 1)
             whole = {k: np.stack([v] * blocks.size) for k, v in rows[0].items()}
-            batch = blocks.read(arrays, sharding.put_rows(whole, blocks.mesh, blocks.batch_size))
+            placed = sharding.rows_sharding(blocks.mesh, blocks.batch_size)
+            batch = blocks.read(arrays, sharding.put(whole, placed, blocks.batch_size))
             record.batches[step] = {k: np.array(v[0]) for k, v in batch.items()}
             done = blocks(state, arrays, rows, rates, alive)
             record.states[step + 1] = jax.device_get(done[0])

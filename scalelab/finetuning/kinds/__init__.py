@@ -29,15 +29,12 @@ class Decoded(NamedTuple):
 class Kind(Protocol):
     """The exports of a module of this package.
 
-    In shapes n is the number of examples, R `num_rows`, E the width of the states, C the classes.
-
-    Attributes:
-      HEAD: "double" or "single", the head's layers where the config leaves them open; or "words".
-      NUM_OUTPUTS: outputs of the head; None: one for each label of the task, or one for a score.
-      PER_TOKEN: whether every token of the text is scored; absent: no.
+    In shapes n is the number of examples, R `num_rows`, E the width of the states, C the classes. A
+    kind whose head scores every token of the text has PER_TOKEN = True, too.
     """
 
-    HEAD: str
+    HEAD: str  # "double" or "single", the layers where the config leaves them open; or "words"
+    # Outputs of the head; None: one for each label of the task, or one for a score.
     NUM_OUTPUTS: int | None
 
     def encode(
@@ -51,7 +48,6 @@ class Kind(Protocol):
           reading: tokenizer, frame and longest row.
           both_orders: whether the model reads the texts of a similarity task in both orders.
         """
-        ...
 
     def decode(
         self,
@@ -70,7 +66,6 @@ class Kind(Protocol):
           outputs: [n, ..., C] float32, of the head or of the model's `predict`.
           reading: as given to `encode`.
         """
-        ...
 
     def loss(self, scores: jax.Array, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Returns the sum of the losses in nats, or of squared errors, and of their weights.
@@ -79,7 +74,6 @@ class Kind(Protocol):
           scores: [B, ..., C] float32; a kind that generates has [B, M, V] at the M target tokens.
           batch: labels [B, ...], weights [B] (0 for padding examples) and lengths [B R].
         """
-        ...
 
     def vectors(
         self, hidden: jax.Array, batch: dict[str, jax.Array], reads: str, num_rows: int
@@ -92,15 +86,12 @@ class Kind(Protocol):
           reads: "first", "last" or "ends", as in `nets.classifier.Classifier`.
           num_rows: R.
         """
-        ...
 
     def num_rows(self, task: Task, both_orders: bool) -> int:
         """Returns R, the rows of tokens of an example; absent: 1."""
-        ...
 
     def chance_loss(self, train: TaskExamples) -> float:
         """Returns the loss of the best constant prediction; absent: unknown."""
-        ...
 
     def make_net(self, body: nn.Module, task: Task, reading: Reading, config: Any) -> nn.Module:
         """Makes the model, whose `predict` makes the outputs; absent: a `Classifier`.
@@ -111,7 +102,6 @@ class Kind(Protocol):
           reading: tokenizer and frame.
           config: the `FinetuneConfig`; beams and length penalty are read.
         """
-        ...
 
 
 def load(name: str) -> ModuleType:

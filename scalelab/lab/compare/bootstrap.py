@@ -70,15 +70,9 @@ def mean_score(
         seeds, for `estimates.pooled_variances`; the error is at least that of these rows alone.
       groups: of the rows, as in `table`.
       draws: weights [R, P, F] of paired runs from `draw_seeds`, to share; None: draws its own.
-
-    Raises:
-      ValueError: an unknown metric, or shapes that do not fit.
     """
-    sets = [(g, [(w, _check(g, x, m)) for w, x in rows], m) for g, rows, m in sets]
     runs = {x.shape[:2] for _, rows, _ in sets for _, x in rows}
-    if paired and len(runs) > 1:
-        found = " and ".join(map(str, sorted(runs)))
-        raise ValueError(f"shared seeds need as many runs in every row, found {found}")
+    assert not paired or len(runs) == 1, runs
     first = [x for _, x in sets[0][1]]
     # Rows whose seeds are drawn together.
     sides = [slice(0, len(first))] if paired else [slice(k, k + 1) for k in range(len(first))]
@@ -168,19 +162,6 @@ def mean(found: Sequence[Estimate], *, same_runs: bool = False) -> Estimate:
         variances = [((e.standard_error / num) ** 2, e.degrees) for e in found]
         term = estimates.satterthwaite(variances)
     return estimates.student_resamples(moved, value, [term], (low, high))
-
-
-def _check(gold: np.ndarray, predicted: np.ndarray, metric: str) -> np.ndarray:
-    """Returns predictions as an array; raises a ValueError where they do not fit."""
-    if metric not in metrics.METRICS:
-        raise ValueError(f"unknown metric {metric!r}: expected one of {', '.join(metrics.METRICS)}")
-    predicted = np.asarray(predicted)
-    if predicted.ndim != 3 or predicted.shape[2:] != np.shape(gold) or not predicted.size:
-        raise ValueError(
-            "expected predictions [pre-training seeds, fine-tuning seeds, n] and gold [n], found"
-            f" {predicted.shape} and {np.shape(gold)}"
-        )
-    return predicted
 
 
 def draw_seeds(

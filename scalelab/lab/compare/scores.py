@@ -51,29 +51,21 @@ class Scores(Protocol):
         """Returns each pre-training's passes over its corpus; None: that is not recorded."""
         return []
 
-    def floor(self, score: str) -> float | None:
-        """Returns the trivial score, such as that of the best constant answer; None: unknown."""
-        return None
-
     def remarks(self, scores: Iterable[str]) -> list[str]:
         """Returns remarks on some scores, such as values that could not be used."""
         return []
 
 
 class Comparison:
-    """Hypotheses, tables and figures of a comparison module; empty by default.
+    """Hypotheses, tables and figures of a comparison module; empty by default."""
 
-    Attributes:
-      HYPOTHESES: id -> scores -> finding without verdict.
-      TABLES: kind -> request -> table; None: nothing to show.
-      FIGURES: name -> (study, scores, published) -> figure; None: nothing to show.
-      CAPTIONS: figure -> its caption.
-    """
-
+    # id -> scores -> finding without verdict.
     HYPOTHESES: Mapping[str, Callable[[Scores], Finding]] = {}
+    # kind -> request -> table; None: nothing to show.
     TABLES: Mapping[str, Callable[[Any], Any]] = {}
+    # name -> (study, scores, published) -> figure; None: nothing to show.
     FIGURES: Mapping[str, Callable[[Study, Scores, Scores | None], Any]] = {}
-    CAPTIONS: Mapping[str, str] = {}
+    CAPTIONS: Mapping[str, str] = {}  # figure -> its caption
 
     def published(self) -> Scores | None:
         """Returns published numbers to show beside the study's; None if there are none."""

@@ -54,9 +54,6 @@ class StudyScores(Scores):
       part: "tasks"; "scratch" for the fine-tunings from random weights; or a share of the budget,
         such as 0.25, for the scores at it.
       baselines: objective -> the trivial baseline that it must beat.
-
-    Attributes:
-      notes: what could not be used, and why; grows as scores are asked for.
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class StudyScores(Scores):
         baselines: Mapping[str, Baseline] | None = None,
     ) -> None:
         self.study, self.part, self.baselines = study, part, baselines or {}
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what could not be used; grows as scores are asked for
         lines = frame.make(
             (point.key, run.name, run.seed, _tasks(run, part))
             for point in study.points

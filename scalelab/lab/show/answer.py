@@ -15,29 +15,31 @@ from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 Ends = tuple[float, float]
+Primary = tuple[str, str]  # the primary score, and why it ranks no arms; "": it does
 MOST_DECIDED = 8  # hypotheses that the answer shows
 TESTED = "; a difference that a hypothesis tests has the interval of its verdict"
 COST = {"tokens": "count", "flops": "short", "seconds": "seconds"}
 
 
-def find_primary(study: Study, scores: StudyScores) -> tuple[str, str]:
+def find_primary(scores: StudyScores) -> Primary:
     """Returns the score of the primary table, and why it ranks no arms ("" if it does).
 
     It is the one that the study fixes; else the first score that its claims name; without claims,
     the first that the report compares, or the loss. The first that tells something is preferred.
     """
-    facts, named = study.facts, [line[1] for line in study.facts.lines]
+    study, facts = scores.study, scores.study.facts
+    named = [line[1] for line in facts.lines]
     named = [facts.primary] if facts.primary else named
     asked = [find_score(x, facts.measured) for x in named] or compared_scores(study)
     measured = [s for s in dict.fromkeys(asked) if any(scores.value(p, s) for p in study.points)]
-    reasons = {score: _why_not(study, scores, score) for score in measured or ["loss"]}
+    reasons = {score: _why_not(scores, score) for score in measured or ["loss"]}
     telling = [score for score, reason in reasons.items() if not reason]
     return (telling[0], "") if telling else ([*reasons][0], "; ".join(reasons.values()))
 
 
-def _why_not(study: Study, scores: StudyScores, score: str) -> str:
+def _why_not(scores: StudyScores, score: str) -> str:
     """Returns why a score tells nothing: losses of several kinds, or its best row fails a check."""
-    known = {p: found.value for p in study.points if (found := scores.value(p, score))}
+    known = {p: found.value for p in scores.rows if (found := scores.value(p, score))}
     is_loss = score in PRETRAINING_SCORES and score != "seconds"
     if fields := comparability.differing_losses(known, score) if is_loss else {}:
         return f"{title_of(score)} does not compare between rows of different {', '.join(fields)}"
@@ -46,20 +48,14 @@ def _why_not(study: Study, scores: StudyScores, score: str) -> str:
 
 
 def tabulate_primary(
-    study: Study, scores: StudyScores, score: str, findings: Sequence[Finding] = (), why: str = ""
+    scores: StudyScores, primary: Primary, findings: Sequence[Finding] = ()
 ) -> Table | None:
     """Returns every arm's score, difference to the first arm, and cost; None without any.
 
     A difference that a claim tests has the claim's interval.
-
-    Args:
-      study: the study.
-      scores: its scores.
-      score: name of the score.
-      findings: the verdicts.
-      why: reason why the score ranks no arms; "": it does.
     """
-    known = {p: found for p in study.points if (found := scores.value(p, score)) is not None}
+    score, why = primary
+    known = {p: found for p in scores.rows if (found := scores.value(p, score)) is not None}
     if not known:
         return None
     tested = _find_ends(findings, title_of(score))
@@ -220,16 +216,10 @@ def describe_changes(study: Study) -> list[str]:
 
 
 def for_terminal(
-    study: Study, findings: Sequence[Finding], why_none: str, primary: Table | None = None
+    scores: StudyScores, findings: Sequence[Finding], primary: Table | None = None
 ) -> str:
-    """Returns the answer, the primary table, the verdicts and why some are open, as text.
-
-    Args:
-      study: the study.
-      findings: the verdicts.
-      why_none: as for `answer`.
-      primary: from `tabulate_primary`; None: it is left out.
-    """
+    """Returns the answer, the primary table if given, the verdicts and why some are open."""
+    study, (_, why_none) = scores.study, find_primary(scores)
     sentences = answer(findings, why_none, study.facts.primary)
     parts = [study.facts.title, *(textwrap.fill(sentence, 100) for sentence in sentences)]
     for table in filter(None, (primary, tabulate_verdicts(findings))):

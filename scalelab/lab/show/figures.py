@@ -28,6 +28,7 @@ from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load.study_runs import Point, Study
 from scalelab.lab.show.answer import cost
+from scalelab.lab.show.score_tables import TableRequest
 from scalelab.records import plots
 
 if TYPE_CHECKING:
@@ -59,31 +60,20 @@ COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 
 
 def write(
-    study: Study,
-    scores: Scores,
-    folder: pathlib.Path,
-    *,
-    makers: Mapping[str, MakeFigure],
-    published: Scores | None = None,
+    request: TableRequest, folder: pathlib.Path, makers: Mapping[str, MakeFigure]
 ) -> list[str]:
     """Draws the figures that a study asks for, and ALWAYS; returns the names of those that show.
-
-    Args:
-      study: the study.
-      scores: its scores.
-      folder: folder of the pictures.
-      makers: name of a figure -> its function.
-      published: scores of a paper, to draw beside; None: none.
 
     Raises:
       ValueError: an unknown figure.
     """
-    drawn = {}
-    for name in dict.fromkeys((*study.facts.figures, *ALWAYS)):
+    drawn, published = {}, None if request.departing else request.published
+    for name in dict.fromkeys((*request.study.facts.figures, *ALWAYS)):
         if name not in makers and name not in REMOVED:
             expected = nearest(name, makers)
             raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
-        if name in makers and (figure := makers[name](study, scores, published)) is not None:
+        figure = name in makers and makers[name](request.study, request.scores, published)
+        if figure:
             drawn[name] = figure
     save(drawn, folder)
     return list(drawn)
@@ -148,12 +138,12 @@ def draw_differences(findings: Sequence[Finding]) -> "Figure | None":
     return figure
 
 
-def draw_cost(study: Study, scores: StudyScores, score: str) -> "Figure | None":
+def draw_cost(scores: StudyScores, score: str) -> "Figure | None":
     """Draws the primary score of every row against its training FLOPs; None without two rows."""
-    known = {p: x for p in study.points if (x := scores.value(p, score))}
+    known = {p: x for p in scores.rows if (x := scores.value(p, score))}
     if len(known) < 2:
         return None
-    scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(study.points)
+    scale, looks = 1 if score in PRETRAINING_SCORES else 100, row_styles(scores.rows)
     figure = plots.canvas(7.5, max(4.2, 0.2 * len(known) + 0.4))  # a legend line is 0.2 inches
     axis = figure.subplots()
     apart = min(1.06, SPREAD ** (1 / len(known)))

@@ -65,18 +65,9 @@ RUN_COLUMNS = (
 
 
 def judge(
-    workdir: pathlib.Path,
-    name: str | None = None,
-    baselines: Mapping[str, Baseline] | None = None,
-    trusted: str | None = None,
+    study: Study, baselines: Mapping[str, Baseline] | None = None, trusted: str | None = None
 ) -> tuple[StudyScores, Comparison, list[str], list[Finding]]:
-    """Reads a study, checks that its runs are comparable, and finds its verdicts; see `make`.
-
-    Args:
-      workdir: folder of the study.
-      name: name of the study; None: the only one.
-      baselines: objective -> trivial baseline; None: none is checked.
-      trusted: module outside scalelab that the study may import; None: none.
+    """Checks that the runs of a study are comparable, and finds its verdicts; see `make`.
 
     Returns:
       The scores, the comparison, the differences that the study allows, and the findings.
@@ -84,7 +75,6 @@ def judge(
     Raises:
       ValueError: no run is finished, or runs do not compare.
     """
-    study = study_runs.read(workdir, name)
     if not any(run.finished for run in study.runs):
         broken = _damaged(study)
         reason = f" Damaged: {'; '.join(broken)}." if broken else ""
@@ -96,15 +86,6 @@ def judge(
     comparison = load_comparison(study.facts.comparison, trusted)
     scores = StudyScores(study, baselines=baselines)
     return scores, comparison, footnotes, hypotheses.judge(study, scores, comparison)
-
-
-def describe_verdicts(
-    workdir: pathlib.Path, name: str, baselines: Mapping[str, Baseline] | None = None
-) -> str:
-    """Returns the verdicts of a study with their reasons, for a terminal; raises as `make`."""
-    scores, _, _, findings = judge(workdir, name, baselines)
-    _, why_none = answer.find_primary(scores.study, scores)
-    return answer.for_terminal(scores.study, findings, why_none)
 
 
 def make(
@@ -131,11 +112,11 @@ def make(
         in the limits, and the others are reported.
       OSError: a file cannot be written.
     """
-    scores, comparison, footnotes, findings = judge(workdir, name, baselines, trusted)
-    study = scores.study
+    study = study_runs.read(workdir, name)
+    scores, comparison, footnotes, findings = judge(study, baselines, trusted)
     finished = [run for run in study.runs if run.finished]
-    departing, published = comparison.departures(study, footnotes), comparison.published()
-    request = TableRequest(study, scores, published, departing, footnotes)
+    departing = comparison.departures(study, footnotes)
+    request = TableRequest(study, scores, comparison.published(), departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
     claims = tabulate_claims(findings, scores, footnotes)
     departures = _tabulate_departures(study)
@@ -147,19 +128,17 @@ def make(
         write_text(path.with_suffix(".tex"), tables.latex(table, f"{study.name}-{table.name}"))
         write_text(path.with_suffix(".csv"), tables.csv(table))
     write_text(folder / "cards.md", "\n".join(card.write(run.folder) for run in finished))
-    score, why_none = answer.find_primary(study, scores)
-    primary = answer.tabulate_primary(study, scores, score, findings, why_none)
-    say(answer.for_terminal(study, findings, why_none, primary))
+    score, why_none = answer.find_primary(scores)
+    primary = answer.tabulate_primary(scores, (score, why_none), findings)
+    say(answer.for_terminal(scores, findings, primary))
     first = {
         "differences": figures.draw_differences(findings),
-        "score_by_cost": None if why_none else figures.draw_cost(study, scores, score),
+        "score_by_cost": None if why_none else figures.draw_cost(scores, score),
     }
     first = {name: figure for name, figure in first.items() if figure is not None}
     figures.save(first, folder / "figures")
-    drawn = figures.write(
-        study, scores, folder / "figures", makers=figures.FIGURES | {**comparison.FIGURES},
-        published=None if departing else published,
-    )  # fmt: skip
+    makers = figures.FIGURES | {**comparison.FIGURES}
+    drawn = figures.write(request, folder / "figures", makers)
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     return _write_pages(folder, {
         "study": study, "design": describe_design(study), "primary": primary,

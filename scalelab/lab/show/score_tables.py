@@ -55,19 +55,14 @@ EPOCHS = Column("epochs", "epochs", "number")
 
 @dataclasses.dataclass(frozen=True)
 class TableRequest:
-    """The input of a function that makes a table of some points.
-
-    Attributes:
-      published: numbers that may stand beside ours; unused if `departing` has reasons.
-      departing: reasons why published numbers may not stand beside ours.
-      footnotes: notes that every table repeats, in its CSV too.
-    """
+    """The input of a function that makes a table of some points."""
 
     study: Study
     scores: Scores
+    # Numbers that may stand beside ours; unused if `departing` has reasons.
     published: Scores | None = None
-    departing: Sequence[str] = ()
-    footnotes: Sequence[str] = ()
+    departing: Sequence[str] = ()  # reasons why published numbers may not stand beside ours
+    footnotes: Sequence[str] = ()  # notes that every table repeats, in its CSV too
     points: Sequence[Point] = ()
 
 

@@ -71,7 +71,7 @@ def test_tables_figures_verdicts_and_laws_have_one_number(tmp_path) -> None:
     assert numbers == pytest.approx([1 - np.mean(wrong) / 60 for wrong in (BERT, GPT2)])
     scores = StudyScores(study_runs.read(tmp_path))
     a, b = scores.rows
-    (axis,) = figures.draw_cost(scores.study, scores, "qnli").axes
+    (axis,) = figures.draw_cost(scores, "qnli").axes
     assert [bar[0].get_ydata()[0] / 100 for bar in axis.containers] == pytest.approx(numbers)
     assert [scores.value(row, "qnli").value for row in (a, b)] == pytest.approx(numbers)
     assert scores.difference(a, b, "qnli").value == pytest.approx(numbers[1] - numbers[0])

@@ -14,12 +14,14 @@ import pytest
 import reported_study
 import study_folders
 
+from scalelab import study
 from scalelab.config.durations import CLOCKS
 from scalelab.lab.compare import claims, estimates, hypotheses
 from scalelab.lab.compare.scores import Comparison
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import answer, figures, report
+from scalelab.lab.show.score_tables import TableRequest
 from scalelab.records import archive
 from scalelab.records.baselines import BaselineCheck
 
@@ -114,13 +116,13 @@ def test_the_primary_table_has_the_differences_to_the_first_arm(tmp_path) -> Non
     study = study_runs.read(tmp_path)
     scores = StudyScores(study)
     a, b = study.points
-    table = answer.tabulate_primary(study, scores, "qnli")
+    table = answer.tabulate_primary(scores, ("qnli", ""))
     (_, value, none, *_), (name, _, apart, num, tokens, *_) = table.rows
     assert none is None and name == b.label and num == 2 and tokens == b.finished[0].result.tokens
     expected = scores.difference(a, b, "qnli")
     assert apart[:3] == (expected.value, expected.low, expected.high)
     assert value.value == scores.value(a, "qnli").value
-    assert answer.tabulate_primary(study, scores, "cola") is None
+    assert answer.tabulate_primary(scores, ("cola", "")) is None
 
 
 def test_no_verdict_contradicts_an_interval_of_its_report(tmp_path) -> None:
@@ -136,9 +138,9 @@ def test_no_verdict_contradicts_an_interval_of_its_report(tmp_path) -> None:
     study_folders.write_study(
         tmp_path, runs, hypotheses=lines, comparison=None, variants=dict.fromkeys(names, [])
     )
-    scores, _, _, findings = report.judge(tmp_path)
+    scores, _, _, findings = report.judge(study_runs.read(tmp_path))
     made = [claim for finding in findings for claim in finding.claims]
-    primary = answer.tabulate_primary(scores.study, scores, "loss", findings)
+    primary = answer.tabulate_primary(scores, ("loss", ""), findings)
     shown = [row[3] for row in report.tabulate_claims(findings, scores, ()).rows]
     plain, apart = 0, [row[2] for row in primary.rows[1:] for _ in range(2)]
     for claim, *cells in zip(made, shown, apart, strict=True):
@@ -182,7 +184,7 @@ def find(folder, **facts):
     """The headline of an invented study, and why there is none."""
     reported_study.write(folder, **TWO_TASKS | facts)
     study = study_runs.read(folder)
-    return answer.find_primary(study, StudyScores(study))
+    return answer.find_primary(StudyScores(study))
 
 
 def test_the_headline_is_a_score_that_a_claim_names(tmp_path) -> None:
@@ -218,11 +220,11 @@ def test_the_primary_score_of_the_study_heads_the_report(tmp_path, monkeypatch) 
     for change, num in (("MNLI-m to none", 2), ("none to QNLI", 4)):
         text = f"The primary outcome was changed from {change} after {num} runs had finished."
         assert text in limits
-        shown = answer.for_terminal(study, findings, "")
+        shown = answer.for_terminal(scores, findings)
         assert text in " ".join(shown.split())
     assert report.describe_design(study)["Primary outcome"] == "QNLI"
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "qnli" else 0.1)
-    headline, reason = answer.find_primary(study, StudyScores(study))
+    headline, reason = answer.find_primary(StudyScores(study))
     assert headline == "qnli" and "must exceed the trivial score" in reason
 
 
@@ -246,7 +248,7 @@ def test_a_score_that_tells_nothing_is_no_headline(tmp_path, monkeypatch) -> Non
     study = study_runs.read(tmp_path / "all")
     scores = StudyScores(study)
     monkeypatch.setattr(StudyScores, "scratch", scores)  # as good as the models from scratch
-    assert "the same models from random weights" in answer.find_primary(study, scores)[1]
+    assert "the same models from random weights" in answer.find_primary(scores)[1]
 
 
 def test_terminal_and_page_have_the_same_reasons(tmp_path, monkeypatch) -> None:
@@ -256,7 +258,7 @@ def test_terminal_and_page_have_the_same_reasons(tmp_path, monkeypatch) -> None:
     reported_study.write(tmp_path, **facts)
     monkeypatch.setattr(StudyScores, "floor", lambda _, score: 0.9 if score == "mnli_m" else 0.1)
     page = report.make(tmp_path, None, tmp_path / "out", say=said.append)
-    texts = [said[0], report.describe_verdicts(tmp_path, "invented")]
+    texts = [said[0], study.verdicts(tmp_path, "invented")]
     texts += [
         page.with_suffix(".md").read_text().replace("\\", ""),
         html.unescape(page.read_text()),
@@ -338,7 +340,7 @@ def test_losses_are_drawn_for_every_run(made) -> None:
     facts = dataclasses.replace(made[0].facts, figures=("loss_by_tim",))
     wrong = study_runs.Study(made[0].workdir, facts, made[0].points)
     with pytest.raises(ValueError, match="'loss_by_tim'"):
-        figures.write(wrong, StudyScores(wrong), made[1].parent, makers=figures.FIGURES)
+        figures.write(TableRequest(wrong, StudyScores(wrong)), made[1].parent, figures.FIGURES)
 
 
 def test_final_losses_by_parameters(tmp_path) -> None:
@@ -405,7 +407,7 @@ def test_seeds_are_dots_beside_their_mean_and_the_constant_answer(tmp_path) -> N
     for score, constant in (("qnli", 0.5), ("mnli_m", 1 / 3), ("qqp_f1", 2 / 3)):
         assert scores.floor(score) == pytest.approx(constant)
     assert scores.floor("cola") is None
-    (axis,) = figures.draw_cost(study, scores, "qnli").axes
+    (axis,) = figures.draw_cost(scores, "qnli").axes
     dots = [line.get_ydata() for line in axis.get_lines() if line.get_marker() == "."]
     for seeds, point in zip(dots, study.points, strict=True):
         assert len(seeds) == 2
