@@ -135,7 +135,52 @@ def test_no_text_sees_another(name: str, dropped: str, monkeypatch: pytest.Monke
     compiled.cache_clear()
 
 
-@pytest.mark.parametrize("name", ["rnnsearch", "glm"])
-def test_models_of_one_text_refuse_several(name: str) -> None:
-    with pytest.raises(ValueError, match="reads a row as one text"):
-        run(name, PACKED)
+@pytest.mark.ci
+@pytest.mark.parity
+def test_texts_of_a_row_are_those_of_transformers() -> None:
+    """T5's class reads the texts one by one."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[parity]'")
+    import peers
+    import sides
+
+    model = peers.make("t5", (3, 24, 2), 16)
+    terms = tiny.terms(systems.load("t5"), "seq2seq", size=VOCAB)
+    with tiny.in_double():
+        net = sides.build("t5", (3, 24, 2), 16, dtype=jnp.float32)
+        batch, params = tiny.prepare(PACKED, terms, jax.random.key(0)), peers.weights(model)
+        run = jax.jit(lambda p, b: net.apply({"params": p}, b, train=False)[0])
+        found = jax.device_get(run(params, batch))
+    alone, parts = tiny.prepare(ALONE, terms, jax.random.key(0)), []
+    for k, (n, m) in enumerate(zip(alone["source_lengths"], alone["lengths"], strict=True)):
+        source, target = alone["source"][k : k + 1, :n], alone["tokens"][k : k + 1, :m]
+        given = {"input_ids": source, "decoder_input_ids": target}
+        given = {name: torch.tensor(x, dtype=torch.long) for name, x in given.items()}
+        with torch.no_grad(), peers.PEERS["t5"].exact():
+            states = model(**given, output_hidden_states=True) if n else None
+        parts += [] if states is None else [states.decoder_hidden_states[-1][0].numpy()]
+    expected = np.concatenate(parts)
+    apart = np.abs(found[np.arange(T) < PACKED["lengths"][:, None]] - expected).max()
+    assert apart < 1e-10 * np.abs(expected).max()
+
+
+PREFIX = {
+    "data__format": "denoising", "format_options__style": "prefix",
+    "format_options__across_documents": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["rnnsearch", "glm", "gpt2"])
+def test_what_reads_one_text_refuses_several(name: str) -> None:
+    """In the abstract, before a run has a folder."""
+    objective = "clm" if name == "gpt2" else "seq2seq"
+    with pytest.raises(ValueError, match="one text.*across_documents=False"):
+        tiny.parts(name, objective=objective, **PREFIX).abstract_parameters()
+    tiny.parts(name, objective=objective, **PREFIX | {"format_options__across_documents": False})
+
+
+def test_the_format_gives_the_ends_to_the_model() -> None:
+    made = tiny.parts("t5", **PREFIX)
+    assert "text_ends" in {array.name for array in objectives.needed_arrays(made.terms)}
+    made.abstract_parameters()
+    made = tiny.parts("t5", **PREFIX | {"format_options__across_documents": False})
+    assert "text_ends" not in {array.name for array in (*made.arrays, *made.terms[0].arrays)}
