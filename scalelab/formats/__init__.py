@@ -84,6 +84,8 @@ class Array:
     # Whether its items count as tokens in the training budget. None means yes if it is ragged and
     # made of the documents' tokens (dtype None).
     counts: bool | None = None
+    # Function of the format's Options: whether batches have the array; None means always.
+    present: Callable[[Any], bool] | None = None
     options: Any = None  # the format's Options, for `length`; set by `arrays_of`
 
     def __post_init__(self) -> None:
@@ -324,7 +326,11 @@ def arrays_of(
     form = load(name)
     given = make_options(form, options)
     arrays = getattr(form, "STORED", form.ARRAYS) if stored else form.ARRAYS
-    return tuple(dataclasses.replace(a, options=given) if a.length else a for a in arrays)
+    return tuple(
+        dataclasses.replace(a, options=given) if a.length else a
+        for a in arrays
+        if a.present is None or a.present(given)
+    )
 
 
 def has_array(format: str, array: str) -> bool:

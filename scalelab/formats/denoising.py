@@ -17,8 +17,13 @@ Raffel et al. 2020, table 3 and 3.3.1. A text has sentences of one document, as 
 - The length of a text is chosen so that source and target have at most `max_len` tokens.
 - `across_documents` is the option of `span_corruption`.
 - All random choices change with the epoch.
-- Half of all positions of `prefix` are padding (49.8% at 512, WikiText-2), because each side has
-  space for the whole text. `continuation` cuts at one rate and has less than 1% across documents.
+- With `prefix` each side has space for the whole text. Across documents a row has two texts of
+  equal length, whose cuts mirror each other, so that no position is padding:
+
+      source  a1 a2 eos b1 b2 b3 b4 eos
+      tokens  a3 a4 a5 a6 eos b5 b6 eos
+
+  `text_ends` [2, 2] is the end of each text in source and target. A model keeps the texts apart.
 """
 
 import dataclasses
@@ -30,6 +35,7 @@ import numpy as np
 
 from scalelab.config.fields import choice
 from scalelab.formats import (
+    Array,
     Documents,
     Examples,
     Specials,
@@ -39,7 +45,7 @@ from scalelab.formats import (
     full_sentences,
 )
 
-VERSION = 1
+VERSION = 2
 STYLES = ("bert_style", "mass_style", "drop", "prefix", "deshuffle", "lm")
 RANDOM = 0.1  # share of the noised tokens in the style "bert_style"
 
@@ -52,14 +58,21 @@ class Options:
     noise_rate: assembly.Rate = 0.15
     across_documents: bool = False  # True: a text goes on in the next document
 
+    @property
+    def pairs_texts(self) -> bool:
+        """True if a row has two texts."""
+        return self.style == "prefix" and self.across_documents
+
 
 def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most tokens of source and target, without `eos`, int64 [...] each.
+    """Returns the most tokens of source and target, without the last `eos`, int64 [...] each.
 
     Args:
-      num_tokens: [...] int, tokens of texts.
+      num_tokens: [...] int, tokens of the text of a row.
       options: the noise.
     """
+    if options.pairs_texts:
+        return num_tokens // 2 + 1, (num_tokens + 1) // 2 + 1
     noised = assembly.share(num_tokens, options.noise_rate)
     sizes = {
         "drop": (num_tokens - noised, noised),
@@ -72,7 +85,7 @@ def most_tokens(num_tokens: np.ndarray, options: Options) -> tuple[np.ndarray, n
 @functools.cache
 def text_length(max_len: int, options: Options) -> int:
     """Returns the length of the longest text with source and target of `max_len` tokens each."""
-    lengths = np.arange(2 + int(max_len / (1 - options.noise_rate)))
+    lengths = np.arange(2 + int(max_len * max(2, 1 / (1 - options.noise_rate))))
     most = np.maximum(*most_tokens(lengths, options))
     return int(np.flatnonzero(most < max_len).max(initial=0))
 
@@ -88,7 +101,8 @@ def target_length(max_len: int, options: Options) -> int:
 
 
 STORED = assembly.text_arrays(text_length)
-ARRAYS = assembly.pair_arrays(target_length, source_length)
+TEXT_ENDS = Array("text_ends", item=(2, 2), present=lambda options: options.pairs_texts)
+ARRAYS = (*assembly.pair_arrays(target_length, source_length), TEXT_ENDS)
 
 
 def build(
@@ -139,9 +153,19 @@ def corrupt(
             given = specials.vocab_size, specials.ids.values()
             source[is_random] = draws.ordinary(third[rows], columns, *given)
     elif style == "prefix":
-        cut = 1 + draws.below(first, np.array(0), np.maximum(lengths - 1, 1))
-        in_source = is_text & (places < cut[:, None])
+        size = (lengths // 2 if options.pairs_texts else lengths)[:, None]  # of the first text
+        cut = 1 + draws.below(first[:, None], np.array(0), np.maximum(size - 1, 1))
+        is_first = places < size
+        in_source = is_text & (places < np.where(is_first, cut, 2 * size - cut))
         in_target = is_text & ~in_source
+        if options.pairs_texts:  # `eos` of the first text stands before the second
+            sides = in_source, in_target
+            ends = np.array([[(x & is_first).sum(1) + 1, x.sum(1) + 2] for x in sides])
+            ends = (ends * (lengths > 0)).transpose(2, 1, 0).astype(np.int32)
+            batch = batch | {"text_ends": ends}
+            opens, eos = is_text & (places == size), np.full_like(text, specials.ids["eos"])
+            source = text = np.stack([eos, text], -1).reshape(len(text), -1)
+            in_source, in_target = (np.stack([opens, x], -1).reshape(text.shape) for x in sides)
     elif style == "deshuffle":
         source = np.take_along_axis(text, draws.shuffle(first, places, lengths), axis=1)
     else:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.nn.masks import Context, Mask, Step
+from scalelab.nn.masks import Context, Mask, Step, positions_in_texts
 
 Batch = dict[str, jax.Array]
 
@@ -66,6 +66,8 @@ class Decoder(nn.Module):
           batch: tokens [B, T], lengths [B], examples [B]; visible [B, T, 2] (`nn.masks.Mask`) if
             an objective or a model sets the attention mask. With a cache, tokens continue those of
             earlier calls, and lengths counts only the new ones: prompts may differ in length.
+            If rows have several texts, bounds [B, T, 2] has the bounds of each token's text
+            (`nn.masks.bounds_of_texts`), and source_bounds [B, T, 2] those of its source.
           train: whether dropout is on (needs the random key "dropout").
           cache: from init_cache or an earlier call.
           step: number of the training step, for layers that depend on it.
@@ -74,15 +76,20 @@ class Decoder(nn.Module):
         Returns:
           [B, T, D] in the compute dtype, and the cache with the new tokens in it.
         """
-        positions, lengths = jnp.arange(batch["tokens"].shape[1])[None], batch["lengths"]
+        bounds, lengths = batch.get("bounds"), batch["lengths"]
+        positions = positions_in_texts(batch["tokens"].shape[1], bounds)
         visible, layers, places = batch.get("visible"), None, None
         source_lengths = None if source is None else batch["source_lengths"]
         if cache is not None:
             positions = places = positions + cache.lengths[:, None]
             lengths, layers = cache.lengths + lengths, cache.layers
             source_lengths = cache.source_lengths
-        mask = Mask(lengths, query_positions=places, visible=visible, causal=visible is None)
-        seen = None if source_lengths is None else Mask(lengths=source_lengths)
+        causal, seen = visible is None, None
+        if bounds is not None and causal:
+            visible = jnp.minimum(bounds, jnp.arange(1, 1 + bounds.shape[1])[:, None])
+        mask = Mask(lengths, query_positions=places, visible=visible, causal=causal)
+        if source_lengths is not None:
+            seen = Mask(lengths=source_lengths, visible=batch.get("source_bounds"))
         ctx = Context(
             mask=mask, positions=positions, examples=batch["examples"], source=source,
             source_mask=seen, step=step, train=train,

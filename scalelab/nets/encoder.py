@@ -1,11 +1,10 @@
 """The encoder: every token sees every other."""
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from flax.typing import ArrayPytree
 
-from scalelab.nn.masks import Context, Mask, Step
+from scalelab.nn.masks import Context, Mask, Step, positions_in_texts
 
 Batch = dict[str, jax.Array]
 
@@ -38,11 +37,13 @@ class Encoder(nn.Module):
         """Computes hidden states [B, T, D] without a cache, as `nets.Model`.
 
         The batch may have second_starts [B] for pairs of texts, and visible [B, T, 2]
-        (`nn.masks.Mask`) if an objective sets the attention mask.
+        (`nn.masks.Mask`) if an objective sets the attention mask; or bounds [B, T, 2]
+        (`nn.masks.bounds_of_texts`) if rows have several texts, which do not see each other.
         """
         assert cache is None, "an encoder takes no cache"
-        mask = Mask(lengths=batch["lengths"], visible=batch.get("visible"))
-        positions = jnp.arange(batch["tokens"].shape[1])[None]
+        bounds = batch.get("bounds")
+        mask = Mask(lengths=batch["lengths"], visible=batch.get("visible", bounds))
+        positions = positions_in_texts(batch["tokens"].shape[1], bounds)
         ctx = Context(mask, positions, batch["examples"], step=step, train=train)
         hidden, _ = self.stack(self.embed(batch, ctx), ctx, None)
         return hidden, None

@@ -82,8 +82,10 @@ class RelativeStack(nn.Module):
         """As `nn.layer.Layer`; positions and mask of `ctx` give the biases."""
         names, shape = (axes.POSITIONS, axes.HEADS), (NUM_BUCKETS, self.num_heads)
         table = axes.parameter(self, "buckets", self.table_init, names, shape)
-        num_keys = carry.shape[1] if cache is None else jax.tree.leaves(cache)[0].shape[3]
-        distance = jnp.arange(num_keys) - ctx.positions[:, :, None]
+        keys = ctx.positions[:, None]
+        if cache is not None:
+            keys = jnp.arange(jax.tree.leaves(cache)[0].shape[3])
+        distance = keys - ctx.positions[:, :, None]
         bias = jnp.moveaxis(jnp.take(table, bucket(distance, ctx.mask.causal), axis=0), -1, 1)
         x, cache = self.stack(carry, dataclasses.replace(ctx, bias=bias), cache)
         return Dropout(self.dropout_rate, name="dropout")(self.norm(x), ctx), cache

@@ -4,6 +4,10 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+ONE_TEXT = (
+    "this model reads a row as one text, but the format puts several texts into a row: set"
+    " --config.format_options.across_documents=False, or choose another format or system"
+)
 Step = jax.Array | None  # int32 [], training steps taken so far; None: not known
 
 
@@ -56,13 +60,47 @@ class Mask:
         return allowed[:, None, :, :]
 
 
+def texts_of_places(ends: jax.Array, size: int) -> jax.Array:
+    """Returns the number of the text at each place of rows, int32 [B, size].
+
+    Padding behind the texts has the number of the last one.
+
+    Args:
+      ends: [B, K] int32, the end of each text in its row, ascending.
+      size: places of a row.
+    """
+    return jnp.sum(jnp.arange(size) >= ends[:, :-1, None], axis=1)
+
+
+def bounds_of_texts(ends: jax.Array, texts: jax.Array) -> jax.Array:
+    """Returns the first place and the end of texts in their rows, [B, T, 2], as `Mask.visible`.
+
+    Args:
+      ends: [B, K] int32, the end of each text in its row, ascending.
+      texts: [B, T] int32, numbers of texts.
+    """
+    first = jnp.pad(ends[:, :-1], ((0, 0), (1, 0)))
+    return jnp.take_along_axis(jnp.stack([first, ends], axis=-1), texts[..., None], axis=1)
+
+
+def positions_in_texts(size: int, bounds: jax.Array | None) -> jax.Array:
+    """Returns the position of each place in its text, int32 [B, size], or [1, size] for one text.
+
+    Args:
+      size: places of a row.
+      bounds: [B, size, 2], as `bounds_of_texts`; None: a row is one text.
+    """
+    places = jnp.arange(size)[None]
+    return places if bounds is None else places - bounds[..., 0]
+
+
 @flax.struct.dataclass
 class Context:
     """The inputs of a layer in addition to its hidden states; only `layer` differs between layers.
 
     Attributes:
       mask: which keys each query may attend to.
-      positions: [B, T] int32, position of each token in its sequence (or cache); [1, T] where all
+      positions: [B, T] int32, position of each token in its text (or cache); [1, T] where all
         examples have the same.
       examples: [B] int32, index of each example in the global batch: keys dropout.
       bias: added to the scores of self-attention, broadcastable to [B, N, T, S]; None: nothing.

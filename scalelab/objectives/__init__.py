@@ -183,6 +183,7 @@ class ObjectiveModule(Protocol):
 
     Attributes:
       NEEDS: names of the arrays of a batch that it needs in addition to `formats.COMMON`.
+      READS: names of the arrays that it reads if the format makes them; may be absent.
       HEADS: heads that the model must have (`systems.System`).
       SEES: the tokens that a position of the model must see, "left" or "both"; None: either.
       BASELINE: the trivial baseline, or a function of the Options that returns it.
@@ -268,9 +269,12 @@ def make(
       options: config.objective_options; each objective reads its own.
 
     Raises:
-      ValueError: an objective needs another one in the sum.
+      ValueError: an objective needs another one in the sum, or reads a row of several texts as one.
     """
-    found = []
+    found, given = [], dict[str, Array]()
+    if setting.format is not None:
+        made = formats.arrays_of(setting.format, setting.format_options)
+        given = {array.name: array for array in made}
     for name, weight in weights.items():
         module = load(name)
         objective = module.make(setting, make_options(module, options))
@@ -279,8 +283,16 @@ def make(
                 raise ValueError(
                     f"objective {name!r} needs {other!r} in the same sum, such as {other}+{name}"
                 )
-        arrays = tuple(_declared(array, setting) for array in module.NEEDS)
-        found.append(Term(objective, weight, arrays))
+        arrays = [_declared(array, setting) for array in module.NEEDS]
+        reads = getattr(module, "READS", ())
+        if "text_ends" in given and "text_ends" not in reads:
+            raise ValueError(
+                f"objective {name!r} reads a row as one text, but the format {setting.format!r}"
+                " puts several texts into a row: set"
+                " --config.format_options.across_documents=False, or choose another objective"
+            )
+        arrays += [array for array in given.values() if array.name in reads]
+        found.append(Term(objective, weight, tuple(arrays)))
     for term in tuple(found):
         found = getattr(term.objective, "schedule", lambda terms: terms)(found)
     return tuple(found)

@@ -16,7 +16,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, seq2seq, xent
 
-NEEDS = ("source", "tokens")
+NEEDS, READS = ("source", "tokens"), ("text_ends",)
 HEADS = ("copy",)
 SEES = "source + left"
 BASELINE = Baseline("loss", None, 0.5, array="tokens")

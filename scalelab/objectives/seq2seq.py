@@ -13,7 +13,7 @@ from flax import linen as nn
 
 from scalelab.objectives import Baseline, Batch, Pairs, Pass, Setting, xent
 
-NEEDS = ("source", "tokens")
+NEEDS, READS = ("source", "tokens"), ("text_ends",)
 HEADS = ("token",)
 SEES = "source + left"
 BASELINE = Baseline("loss", None, 0.5, array="tokens")
@@ -33,13 +33,17 @@ class Seq2Seq:
     predicts: ClassVar[str | None] = "next"
 
     def prepare(self, batch: Batch, rng: jax.Array) -> Batch:
-        """Moves the target, `tokens` [B, T], to `targets`, and puts the start token before it."""
+        """Moves the target, `tokens` [B, T], to `targets`, and puts the start token before it.
+
+        With text_ends (`nets.encdec.split_texts`) it puts the start token before each text.
+        """
         del rng
         targets = batch["tokens"]
-        return batch | {
-            "targets": targets,
-            "tokens": jnp.roll(targets, 1, 1).at[:, 0].set(self.start),
-        }
+        tokens = jnp.roll(targets, 1, 1).at[:, 0].set(self.start)
+        if "text_ends" in batch:  # a place behind the row is dropped
+            begins = batch["text_ends"][:, :-1, 1]
+            tokens = tokens.at[jnp.arange(len(tokens))[:, None], begins].set(self.start)
+        return batch | {"targets": targets, "tokens": tokens}
 
     def losses(self, model: nn.Module, batch: Batch, ctx: Pass) -> Pairs:
         """Returns the loss (and accuracy) of the target's tokens."""

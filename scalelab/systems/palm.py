@@ -23,7 +23,7 @@ from flax.typing import ArrayPytree
 from jax.typing import DTypeLike
 
 from scalelab.nets.decoder import Batch, Decoder, DecoderCache
-from scalelab.nets.encdec import EncoderDecoder
+from scalelab.nets.encdec import EncoderDecoder, split_texts
 from scalelab.nets.encoder import Encoder
 from scalelab.nn import axes
 from scalelab.nn.attention import CrossAttention, SelfAttention, head_size
@@ -32,7 +32,7 @@ from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead, tied_logits
 from scalelab.nn.layer import PostNorm
 from scalelab.nn.linear import Linear
-from scalelab.nn.masks import Step
+from scalelab.nn.masks import Mask, Step
 from scalelab.nn.norm import LayerNorm
 from scalelab.nn.positions import LearnedPositions
 from scalelab.nn.product import product
@@ -83,15 +83,13 @@ class Pointer(nn.Module):
     dtype: DTypeLike
 
     @nn.compact
-    def __call__(
-        self, states: jax.Array, source: jax.Array, lengths: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, states: jax.Array, source: jax.Array, mask: Mask) -> tuple[jax.Array, ...]:
         """Returns the weights [B, T, S] of the source, and the gate's scores [B, T].
 
         Args:
           states: [B, T, D], of the decoder.
           source: [B, S, D], states of the encoder.
-          lengths: [B] int32, of the source.
+          mask: the places of the source that each state may copy.
         """
         inner = (axes.WIDTH,), (axes.TRANSFORM,), states.shape[-1:], HEAD_INIT, self.dtype
         one = (axes.CLASSES,), (1,), HEAD_INIT, jnp.float32
@@ -99,7 +97,7 @@ class Pointer(nn.Module):
         queries = Linear(*inner, name="state")(states).astype(jnp.float32)
         mixed = jnp.tanh(keys[:, None] + queries[:, :, None])
         scores = Linear((axes.TRANSFORM,), *one, bias_init=None, name="score")(mixed)[..., 0]
-        seen = jnp.arange(source.shape[1]) < lengths[:, None, None]
+        seen = mask.dense(*mixed.shape[1:3])[:, 0]
         weights = jax.nn.softmax(jnp.where(seen, scores, -1e30), axis=-1)
         mean = product("bts,bsd->btd", weights.astype(source.dtype), source)
         gate = Linear((axes.WIDTH,), *one, name="state_gate")(states)
@@ -128,16 +126,18 @@ class PointerGenerator(nn.Module):
         self, batch: Batch, *, train: bool, cache: DecoderCache | None = None, step: Step = None
     ) -> tuple[jax.Array, DecoderCache | None]:
         """Computes states [B, T, D + 1 + 2 S]; arguments as in `EncoderDecoder`."""
+        own, batch = split_texts(batch)
         if "source" in batch:
             tokens, lengths = batch["source"], batch["source_lengths"]
-            read = {"tokens": tokens, "lengths": lengths, "examples": batch["examples"]}
+            read = own | {"tokens": tokens, "lengths": lengths, "examples": batch["examples"]}
             source = memory = self.encoder(read, train=train, step=step)[0]
         else:
             assert cache is not None and cache.source_lengths is not None
             (layers, (memory,), (tokens,)), source = cache.layers, None
             cache, lengths = dataclasses.replace(cache, layers=layers), cache.source_lengths
         hidden, cache = self.decoder(batch, train=train, cache=cache, step=step, source=source)
-        weights, gate = self.pointer(hidden, memory, lengths)
+        mask = Mask(lengths, visible=batch.get("source_bounds"))
+        weights, gate = self.pointer(hidden, memory, mask)
         gate = gate if self.copies else jnp.full_like(gate, 1e9)  # its sigmoid is 1
         if cache is not None:  # axis 1 of all arrays is the examples
             cache = dataclasses.replace(cache, layers=(cache.layers, memory[None], tokens[None]))

@@ -30,7 +30,7 @@ from scalelab.nn.embed import Embed, InputEmbed, output_table
 from scalelab.nn.ffn import ACTIVATIONS, FeedForward
 from scalelab.nn.heads import PlainHead, ScaledHead
 from scalelab.nn.layer import PreNorm
-from scalelab.nn.masks import Step
+from scalelab.nn.masks import Step, bounds_of_texts, texts_of_places
 from scalelab.nn.norm import RMSNorm
 from scalelab.nn.stack import Stack
 from scalelab.systems import Adaptation, Departure, Reading, Sizes
@@ -92,7 +92,7 @@ class OneStack(nn.Module):
         """
         tokens, lengths = batch["source"], batch["source_lengths"]
         places = jnp.arange(tokens.shape[1])[None]
-        read = self._row(tokens, lengths, batch["examples"], places, lengths)
+        read = self._row(tokens, lengths, batch["examples"], places, lengths[:, None])
         empty = self.decoder.init_cache(len(tokens), tokens.shape[1] + max_len)
         _, cache = self.decoder(read, train=False, cache=empty)
         assert cache is not None
@@ -106,21 +106,24 @@ class OneStack(nn.Module):
         Arguments and results are as in `EncoderDecoder`.
         """
         tokens, lengths, examples = batch["tokens"], batch["lengths"], batch["examples"]
-        starts = batch["source_lengths"] if cache is None else cache.lengths
-        places, rows = starts[:, None] + jnp.arange(tokens.shape[1]), jnp.arange(len(tokens))
+        starts = (batch["source_lengths"] if cache is None else cache.lengths)[:, None]
+        places, rows = starts + jnp.arange(tokens.shape[1]), jnp.arange(len(tokens))[:, None]
         if cache is not None:
             read = self._row(tokens, lengths, examples, places, starts)
             return self.decoder(read, train=train, cache=cache, step=step)
-        joined = jnp.pad(batch["source"], ((0, 0), (0, tokens.shape[1])))
-        joined = joined.at[rows[:, None], places].set(tokens)
-        every = jnp.arange(joined.shape[1])[None]
-        read = self._row(joined, starts + lengths, examples, every, starts)
+        if "text_ends" in batch:
+            joined, places, starts, bounds = _place_texts(batch)
+        else:
+            joined, bounds = jnp.pad(batch["source"], ((0, 0), (0, tokens.shape[1]))), None
+            joined = joined.at[rows, places].set(tokens)
+        every, lengths = jnp.arange(joined.shape[1])[None], batch["source_lengths"] + lengths
+        read = self._row(joined, lengths, examples, every, starts, bounds)
         hidden, _ = self.decoder(read, train=train, step=step)
-        return hidden[rows[:, None], places], None
+        return hidden[rows, places], None
 
     def _row(
         self, tokens: jax.Array, lengths: jax.Array, examples: jax.Array, places: jax.Array,
-        starts: jax.Array,
+        starts: jax.Array, bounds: jax.Array | None = None,
     ) -> Batch:  # fmt: skip
         """Returns a batch of the decoder, with its mask.
 
@@ -129,17 +132,39 @@ class OneStack(nn.Module):
           lengths: [B], real tokens.
           examples: [B].
           places: [B, T] or [1, T], of each token in source and target together.
-          starts: [B], the place where the target begins, or goes on.
+          starts: [B, T] or [B, 1], the place where the token's target begins, or goes on.
+          bounds: [B, T, 2], of each token's text (`nn.masks`); None: a row is one text.
         """
         made = {"tokens": tokens, "lengths": lengths, "examples": examples}
+        made |= {} if bounds is None else {"bounds": bounds}
         if self.mask == "causal":
             return made
-        stop = jnp.maximum(places + 1, starts[:, None])
-        return made | {"visible": jnp.stack([jnp.zeros_like(stop), stop], axis=-1)}
+        stop = jnp.maximum(places + 1, starts)
+        first = jnp.zeros_like(stop) if bounds is None else bounds[..., 0]
+        return made | {"visible": jnp.stack([first, stop], axis=-1)}
 
     def token_features(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """Returns features [..., E], table [V, E] and bias [V] or None, as `Decoder`."""
         return self.decoder.token_features(hidden)
+
+
+def _place_texts(batch: Batch) -> tuple[jax.Array, ...]:
+    """Puts the target of each text right behind its source: all texts in one row [B, S + T].
+
+    Returns:
+      The row; the places [B, T] of the target's tokens in it; for each place of the row, where the
+      target of its text begins [B, S + T], and the bounds of its text [B, S + T, 2].
+    """
+    source, tokens = batch["source"], batch["tokens"]
+    (B, S), T, rows = source.shape, tokens.shape[1], jnp.arange(len(tokens))[:, None]  # noqa: N806
+    first, second = jnp.moveaxis(batch["text_ends"], -1, 0)
+    read = jnp.arange(S) + bounds_of_texts(second, texts_of_places(first, S))[..., 0]
+    places = jnp.arange(T) + bounds_of_texts(first, texts_of_places(second, T))[..., 1]
+    row = jnp.zeros((B, S + T), tokens.dtype).at[rows, read].set(source)
+    row = row.at[rows, places].set(tokens)  # also over the padding of the source
+    texts = texts_of_places(first + second, S + T)
+    starts = bounds_of_texts(first, texts)[..., 1] + bounds_of_texts(second, texts)[..., 0]
+    return row, places, starts, bounds_of_texts(first + second, texts)
 
 
 def build(sizes: Sizes, options: Options, vocab_size: int) -> OneStack:

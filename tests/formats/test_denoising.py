@@ -117,6 +117,60 @@ def test_the_text_comes_back(style, documents_of, corrupted, row_of) -> None:
     check()
 
 
+def unpack(made: dict[str, np.ndarray], row: int) -> list[tuple[list[int], list[int]]]:
+    """Source and target of each text of a row, each without its end."""
+    found, begins = [], (0, 0)
+    for ends in made["text_ends"][row].tolist():
+        parts = [
+            made[name][row, begin:end].tolist()
+            for name, begin, end in zip(("source", "tokens"), begins, ends, strict=True)
+        ]
+        assert all(part.pop() == EOS for part in parts)
+        found.append(tuple(parts))
+        begins = tuple(ends)
+    assert begins == (made["source_lengths"][row], made["lengths"][row])
+    return found
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=9), min_size=1, max_size=6),
+    st.integers(5, 24), st.integers(0, 9),
+)  # fmt: skip
+def test_both_texts_of_a_row_come_back(
+    documents_of, corrupted, row_of, lengths, most, epoch
+) -> None:
+    given = dict(style="prefix", across_documents=True, epoch=epoch)
+    stored, made = corrupted("denoising", documents_of(lengths), SPECIALS, most, **given)
+    for row, n in enumerate(stored["lengths"]):
+        (first, rest), (second, last) = unpack(made, row)
+        assert first + rest + second + last == row_of(stored, "tokens", row)
+        assert len(first + rest) == n // 2 and len(first + second) == n // 2
+        if n >= 4:
+            assert first and rest and second and last
+        if row < len(stored["lengths"]) - 1:  # full
+            assert made["lengths"][row] == made["source_lengths"][row] == most
+    empty, pad = corrupted("denoising", documents_of([[9]]), SPECIALS, 8, rows=[0], **given)
+    batch = {name: np.zeros_like(x) for name, x in empty.items()}
+    address = {"seed": 3, "epochs": np.zeros(1, int), "examples": np.array([-1])}
+    options = Options("prefix", across_documents=True)
+    found = denoising.corrupt(batch, **address, specials=SPECIALS, options=options, max_len=8)
+    assert found.keys() == pad.keys() and not any(x.any() for x in found.values())
+
+
+def test_cuts_of_two_texts_are_uniform(documents_of, corrupted) -> None:
+    """Each by itself; together they mirror each other, and nothing is padding."""
+    documents, given = documents_of([[7] * 5000]), dict(style="prefix", across_documents=True)
+    _, made = corrupted("denoising", documents, SPECIALS, 13, rows=np.arange(1200), **given)
+    first, second = made["text_ends"][:, 0, 0] - 1, np.diff(made["text_ends"], axis=1)[:, 0, 0] - 1
+    assert (
+        (first + second == 11).all() and (made["source"] > 0).all() and (made["tokens"] > 0).all()
+    )
+    for cuts in (first, second):
+        counts = np.bincount(cuts, minlength=12)
+        assert counts[0] == counts[11] == 0 and stats.chisquare(counts[1:11]).pvalue > 1e-4
+
+
 def test_lengths_of_512() -> None:
     widths = {
         style: (source_length(512, Options(style)), target_length(512, Options(style)))
@@ -125,6 +179,9 @@ def test_lengths_of_512() -> None:
     assert widths.pop("drop") == (512, 91)  # 601 tokens, 90 of them noised
     assert widths.pop("lm") == (1, 512)
     assert {*widths.values()} == {(512, 512)}
+    pair = Options("prefix", across_documents=True)  # two texts of 510 tokens
+    assert text_length(512, pair) == 1020
+    assert (source_length(512, pair), target_length(512, pair)) == (512, 512)
 
 
 def test_masks(documents_of, corrupted) -> None:

@@ -13,6 +13,7 @@ from flax.traverse_util import flatten_dict
 from scalelab import objectives, systems
 from scalelab.eval import token_scores
 from scalelab.nn.heads import tied_logits
+from scalelab.nn.masks import Mask
 from scalelab.objectives import copy
 from scalelab.systems import palm, roberta
 from scalelab.training import beginning
@@ -130,7 +131,8 @@ def test_attention_and_gate_by_the_equations() -> None:
     state, source = rng.normal(size=(3, T, D)), rng.normal(size=(3, S, D))
     pointer, part = palm.Pointer(jnp.float32), PARAMS["pointer"]
     given = (jnp.asarray(x, jnp.float32) for x in (state, source))
-    weights, gate = pointer.apply({"params": part}, *given, jnp.asarray(BATCH["source_lengths"]))
+    mask = Mask(jnp.asarray(BATCH["source_lengths"]))
+    weights, gate = pointer.apply({"params": part}, *given, mask)
     kernel = {name: np.float64(leaf["kernel"]) for name, leaf in part.items()}
     for row, length in enumerate(BATCH["source_lengths"]):
         for t in range(T):

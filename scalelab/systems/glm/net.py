@@ -18,7 +18,7 @@ from scalelab.nets.decoder import Batch, Decoder, DecoderCache
 from scalelab.nn import axes
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.embed import Embed
-from scalelab.nn.masks import Context, Step
+from scalelab.nn.masks import ONE_TEXT, Context, Step
 from scalelab.nn.positions import check_length
 
 
@@ -127,6 +127,8 @@ class Infiller(nn.Module):
         Arguments and results are as in `nets.encdec.EncoderDecoder`. The batch may also have blanks
         [B, T], the place of each token's mask in Part A; absent: from left to right.
         """
+        if "text_ends" in batch:
+            raise ValueError(ONE_TEXT)
         tokens, lengths = batch["tokens"], batch["lengths"]
         starts = batch["source_lengths"] if cache is None else cache.lengths
         begins = (tokens == self.start) | (tokens == self.end)

@@ -16,7 +16,7 @@ from scalelab.nn.attention import MASKED_SCORE, WEIGHTS
 from scalelab.nn.axes import constrain, parameter, part
 from scalelab.nn.dropout import Dropout
 from scalelab.nn.linear import Linear
-from scalelab.nn.masks import Context
+from scalelab.nn.masks import ONE_TEXT, Context
 from scalelab.nn.product import product
 from scalelab.nn.recurrence import CELLS, State, recurrent_parameters, state_after, turn
 from scalelab.systems.rnnsearch.compatibility import Compatibility
@@ -43,6 +43,8 @@ class TwoDirections(nn.Module):
         """Applies the layer in both directions to whole texts [B, T, D]; the cache is None."""
         del cache
         assert ctx.mask.lengths is not None
+        if ctx.mask.visible is not None:
+            raise ValueError(ONE_TEXT)
         ahead, _ = self.forward(carry, ctx, None)
         back, _ = self.backward(turn(carry, ctx.mask.lengths), ctx, None)
         return jnp.concatenate([ahead, turn(back, ctx.mask.lengths)], axis=-1), None
