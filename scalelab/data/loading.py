@@ -14,7 +14,7 @@ import numpy as np
 from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data.batches import evaluation_batches
-from scalelab.data.phases import PhaseData, make_phases
+from scalelab.data.phases import PhaseData, PhaseMaker
 from scalelab.helpers.progress import timed
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def load_data(
     specials = prepared.tokenizer.specials(system.FRAME, getattr(system, "START", None))
     given, timings = (config, prepared.documents, specials, prepared.key), prepared.timings
     with timed(timings, "examples"):
-        phases = make_phases(*given, system.ORDER, progress, prepared.tokenizer)
+        phases = PhaseMaker(*given, system.ORDER, progress, prepared.tokenizer).make()
     train, valid = (prepared.documents[split] for split in ("train", "valid"))
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}

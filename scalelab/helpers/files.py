@@ -115,13 +115,12 @@ def _plain(value: object) -> object:
 
 # --- JSON ----------------
 
-DEEPEST = 20  # levels of arrays and objects in JSON
 # Escapes of NUL and of surrogates (halves of a character).
 _ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 def parse_json(text: str, *, any_text: bool = False) -> Any:
-    """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
+    """Parses JSON strictly: no NaN, no number beyond float64, no key twice.
 
     With `any_text` strings may contain NUL and lone surrogates (halves of a character).
 
@@ -137,27 +136,21 @@ def parse_json(text: str, *, any_text: bool = False) -> Any:
         raise ValueError("not JSON: too many levels") from None
     except ValueError as error:  # too many digits, or as `_finite` and `_unique`
         raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
-    has_escape = not any_text and "\\u" in text and bool(_ESCAPE.search(text))
-    if has_escape or text.count("[") + text.count("{") > DEEPEST:
-        _check(value, any_text=not has_escape)
+    if not any_text and _ESCAPE.search(text):
+        texts = "".join(x for x in leaves(value) if isinstance(x, str))
+        texts.encode()  # refuses half of a character, such as \ud800
+        if "\0" in texts:
+            raise ValueError("holds NUL")
     return value
 
 
-def _check(value: Any, any_text: bool) -> None:
-    """Raises ValueError for too many levels and, unless `any_text`, for NUL and lone surrogates."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        nested = [own for own in level if isinstance(own, dict | list)]
-        level = [x for own in nested for x in (own.values() if isinstance(own, dict) else own)]
-        if not any_text:
-            keys = (key for own in nested if isinstance(own, dict) for key in own)
-            text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
-            text.encode()  # refuses half of a character, such as \ud800
-            if "\0" in text:
-                raise ValueError("holds NUL")
-        if not level:
-            return
-    raise ValueError(f"expected at most {DEEPEST} levels of arrays and objects, found more")
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields keys, texts, numbers, booleans and nulls of a JSON value, in depth."""
+    if isinstance(value, dict | list):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 def _finite(number: str) -> float:

@@ -5,19 +5,17 @@ this package with a `VERSION` and a function `read(argument, settings) -> Source
 its name. Readers share the functions at the end of this file.
 """
 
-import contextlib
 import dataclasses
 import functools
 import glob
-import gzip
 import hashlib
 import json
-import lzma
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
+from scalelab.helpers.data_files import read_byte_lines
 from scalelab.helpers.files import reading
 from scalelab.helpers.names import load_module, module_names, nearest
 
@@ -280,25 +278,9 @@ def digest(path: Path) -> str:
 
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
-
-    In a file without line feeds, lines end at carriage returns. `errors` is as in `decode`.
-    """
-    passed = offset = number = 0
-    unpack = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, contextlib.nullcontext)
-    with reading(path), path.open("rb") as packed, unpack(packed) as file:
-        while line := file.readline():
-            size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
-            # Bytes are split before they are decoded, so that a long line has few copies.
-            for part in line.rstrip(b"\r\n").split(end):
-                yield decode(part, errors, path, offset).removeprefix("\ufeff" * (number == 0))
-                number += 1
-            offset += size
-            if number % 1000 == 0:
-                now = packed.tell()
-                tick(now - passed)
-                passed = now
-        tick(packed.tell() - passed)
+    """Streams the lines of a file as `read_byte_lines` does, decoded; `errors` as in `decode`."""
+    for number, (offset, line) in enumerate(read_byte_lines(path, tick)):
+        yield decode(line, errors, path, offset).removeprefix("\ufeff" * (number == 0))
 
 
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:
