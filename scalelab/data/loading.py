@@ -147,12 +147,7 @@ def _prepare(
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
     own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
     own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
-    source = open_corpus(
-        config.data.corpus,
-        keep_headings=config.data.keep_headings,
-        errors=config.data.errors,
-        valid_rate=config.data.valid_rate,
-    )
+    source = open_corpus(config.data.corpus, config.data)
     given, machine = tokenizer_dir or TokenizerSpec(**own), config.machine
     return prepare.prepare_documents(
         source, given, machine.cache_dir, num_workers=machine.num_workers, progress=progress

@@ -7,16 +7,13 @@ A byte order mark is dropped, and NUL is an error.
 
 import contextlib
 import csv
-import gzip
-import lzma
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.helpers.files import parse_json, reading
+from scalelab.helpers.files import PACKED, parse_json, read_byte_lines, reading
 from scalelab.helpers.names import brief, nearest
 
-PACKED = {".gz": gzip, ".xz": lzma}
 FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -46,28 +43,6 @@ def read_bytes(path: pathlib.Path) -> bytes:
     with reading(path):
         content, packed = path.read_bytes(), PACKED.get(path.suffix)
         return packed.decompress(content) if packed else content
-
-
-def read_byte_lines(
-    path: pathlib.Path, tick: Callable[[int], object] = lambda num_bytes: None
-) -> Iterator[tuple[int, bytes]]:
-    """Yields for each line, without its end, its first byte in the unpacked file, and the line.
-
-    `tick` is called now and then with the number of bytes on disk that were read since.
-    """
-    passed = offset = 0
-    unpack = PACKED[path.suffix].open if path.suffix in PACKED else contextlib.nullcontext
-    with reading(path), path.open("rb") as packed, unpack(packed) as file:
-        for number, line in enumerate(file):
-            end, begin = b"\n" if number or line.endswith(b"\n") else b"\r", offset
-            for part in line.rstrip(b"\r\n").split(end):
-                yield begin, part
-                begin += len(part) + 1
-            offset += len(line)
-            if number % 1000 == 0:
-                tick(packed.tell() - passed)
-                passed = packed.tell()
-        tick(packed.tell() - passed)
 
 
 def read_lines(

@@ -2,17 +2,21 @@
 
 import contextlib
 import glob
+import gzip
 import json
+import lzma
 import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from scalelab.helpers.names import brief
+
+PACKED = {".gz": gzip, ".xz": lzma}
 
 
 class Unreadable(ValueError):
@@ -72,6 +76,28 @@ def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_byte_lines(
+    path: pathlib.Path, tick: Callable[[int], object] = lambda num_bytes: None
+) -> Iterator[tuple[int, bytes]]:
+    """Yields for each line, without its end, its first byte in the unpacked file, and the line.
+
+    `tick` is called now and then with the number of bytes on disk that were read since.
+    """
+    passed = offset = 0
+    unpack = PACKED[path.suffix].open if path.suffix in PACKED else contextlib.nullcontext
+    with reading(path), path.open("rb") as packed, unpack(packed) as file:
+        for number, line in enumerate(file):
+            end, begin = b"\n" if number or line.endswith(b"\n") else b"\r", offset
+            for part in line.rstrip(b"\r\n").split(end):
+                yield begin, part
+                begin += len(part) + 1
+            offset += len(line)
+            if number % 1000 == 0:
+                tick(packed.tell() - passed)
+                passed = packed.tell()
+        tick(packed.tell() - passed)
 
 
 def find_folders(text: str) -> list[pathlib.Path]:

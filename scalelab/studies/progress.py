@@ -17,7 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import NotNegative, Positive
+from scalelab.config.fields import NotNegative, Positive, fill
+from scalelab.helpers.files import reading
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.load.study_runs import PretrainRun, Study
@@ -39,19 +40,16 @@ class PlanEntry:
     peak_bytes: float
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    runs: tuple[PlanEntry, ...] = ()
-
-
 Plan = Mapping[str, PlanEntry]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     """Returns the estimates of `study plan` by the run's name; empty without a plan."""
     path = workdir / "plans" / f"{name}.json"
-    plan = json_files.fill(_Plan, json_files.read_object(path) or {}, path)
-    return {run.name: run for run in plan.runs}
+    values = json_files.read_object(path) or {}
+    with reading(path):
+        runs = [fill(PlanEntry, run, strict=False) for run in values.get("runs", ())]
+    return {run.name: run for run in runs}
 
 
 class Status(NamedTuple):

@@ -92,7 +92,6 @@ class Pretraining:
         if jax.process_index() == 0:  # writes; all processes save checkpoints
             given = clocks.steps, self.progress.num_lines, config.machine.tracker
             self._writer = metrics.Writer(self.workdir, *given)
-            self.progress.num_lines = self._writer.num_lines
 
     # --- Position ----------------
 
@@ -190,7 +189,6 @@ class Pretraining:
             more = {"learning_rate": planned.rate, "tokens_per_sec": self.tokens_per_sec}
             if self._writer is not None:
                 self._writer.write_means(after, progress.unlogged, **more)
-                progress.num_lines = self._writer.num_lines
             progress.unlogged.clear()
 
     def is_due(self, num_steps: int) -> bool:
@@ -261,7 +259,6 @@ class Pretraining:
         """Writes a line of metrics.jsonl."""
         if self._writer is not None:
             self._writer.write(self.clocks, values)
-            self.progress.num_lines = self._writer.num_lines
 
     def save(self, rank: float | None = None) -> None:
         """Saves a checkpoint; no step may be in flight.
@@ -269,6 +266,8 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
+        if self._writer is not None:
+            self.progress.num_lines = self._writer.num_lines
         with timed(self.timers, "save_secs"):
             state, values = self.state.replace(frozen={}), dataclasses.asdict(self.progress)
             self.checkpoints.save(state, values, rank, keep=self.reached.is_kept)
