@@ -81,9 +81,11 @@ def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def read_byte_lines(
     path: pathlib.Path, tick: Callable[[int], object] = lambda num_bytes: None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields for each line, without its end, its first byte in the unpacked file, and the line.
+    """Yields the lines of a file, plain, `.gz` or `.xz`, each after the place of its first byte.
 
-    `tick` is called now and then with the number of bytes on disk that were read since.
+    Lines come without their ends. In a file without line feeds they end at carriage returns. Places
+    count in the unpacked file. `tick` is called now and then with the number of bytes on disk that
+    were read since.
     """
     passed = offset = 0
     unpack = PACKED[path.suffix].open if path.suffix in PACKED else contextlib.nullcontext

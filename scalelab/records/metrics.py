@@ -79,7 +79,6 @@ def _open_tracker(tracker: str, workdir: pathlib.Path) -> Any:
     """
     if tracker == "tensorboard":
         return _TensorBoard(workdir / tracker)
-    check_tracker(tracker)
     path, config = workdir.resolve(), workdir / "config.json"
     own = {"dir": str(path), "reinit": "create_new"} if tracker == "wandb" else {}
     try:
