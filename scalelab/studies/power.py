@@ -6,6 +6,7 @@ tests/support/seed_spread.py makes it anew. Chance on dev examples is part of it
 differ on the same examples.
 """
 
+import collections
 import functools
 import math
 import pathlib
@@ -94,11 +95,8 @@ def describe(
       num_seeds: pre-training seeds of each row.
       num_rows: rows of the study.
     """
-    kinds: dict[PlannedClaim, int] = {}
-    for claim in claims:
-        kinds[claim] = kinds.get(claim, 0) + 1
     lines = []
-    for claim, count in kinds.items():
+    for claim, count in collections.Counter(claims).items():
         name = f"{title_of(claim.score)}" + (f" ({count} tests)" if count > 1 else "")
         there = sorted({at for at, score in load() if score == claim.score})
         near = _find_nearest(scale, there)

@@ -51,10 +51,9 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
       ValueError: an unknown or missing field, a wrong type, an unknown system, task, recipe or
         shape, or a factor without any level.
     """
-    for name in RENAMED.keys() & values.keys():
-        warn(name, RENAMED[name])
-    if OLD_LINES in values:
-        warn(OLD_LINES, "hypotheses")
+    for old, new in (RENAMED | {OLD_LINES: "hypotheses"}).items():
+        if old in values:
+            warn(old, new)
     if rename(values) != values:
         warn("net", "model")
     values = rename_fields(values)
