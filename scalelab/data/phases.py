@@ -188,7 +188,7 @@ class PhaseMaker:
 
     def open_store(self, split: str, place: int, own_key: dict[str, Any]) -> ExampleStore:
         """Opens the examples of a split; `own_key` has its seed."""
-        write = functools.partial(self.write, split, place, own_key["seed"])
+        write = functools.partial(self._write, split, place, own_key["seed"])
         key = own_key | {
             "split": split,
             "documents": self.key,
@@ -200,7 +200,7 @@ class PhaseMaker:
         }
         return ExampleStore.open(cache.entry(self.config.machine.cache_dir, "examples", key, write))
 
-    def write(self, split: str, place: int, seed: int, directory: Path) -> None:
+    def _write(self, split: str, place: int, seed: int, directory: Path) -> None:
         """Writes the examples of a split into a folder."""
         max_len, documents = self.config.phases[place].max_len, self.documents[split]
         ids = self.training_ids[place] if split == "train" else None

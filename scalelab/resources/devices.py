@@ -1,7 +1,7 @@
-"""Accelerators by name: how much memory they have, and how fast they multiply matrices.
+"""Accelerators by name, and how much memory they have.
 
-Makers' numbers for one device as JAX counts them (a core of TPU v2 and v3, a chip of later ones):
-dense products, not sparse ones. Memory of GPUs is about what the driver reports.
+Makers' numbers for one device as JAX counts them (a core of TPU v2 and v3, a chip of later ones).
+Memory of GPUs is about what the driver reports.
 """
 
 import dataclasses

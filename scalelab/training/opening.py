@@ -14,13 +14,13 @@ from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config, science
 from scalelab.data import loading, tokenizers
 from scalelab.records import baselines, json_files, metrics, run_files, run_folder
+from scalelab.records.metrics import Progress
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizer, check_tokenizers
 from scalelab.training.pretraining import Pretraining
-from scalelab.training.progress import Progress
 
 
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:

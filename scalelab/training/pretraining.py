@@ -6,6 +6,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from scalelab.data.store import Row
 from scalelab.helpers.progress import timed
 from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
+from scalelab.records.metrics import Progress
 from scalelab.resources import flops
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks
@@ -28,7 +30,6 @@ from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import PhaseProgram
 from scalelab.training.pretrained import Pretrained
-from scalelab.training.progress import Progress, Reached
 
 LONG_SECS = 5.0  # a validation that takes longer is announced
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
@@ -43,6 +44,16 @@ class _Planned:
     advance: float  # progress in the unit of the budget; for seconds an estimate
     rate: float  # the last learning rate
     logs: bool  # whether a line follows it
+
+
+class Reached(NamedTuple):
+    """The marks that a step reached."""
+
+    words: range  # multiples of eval.pairs_every_words, as 1, 2, ...
+    shares: Sequence[float]  # machine.kept_shares
+    # Whether the step's checkpoint is never deleted: at the shares, and at N, 2 N, ... 10 N, 20 N,
+    # ... 100 N, ... words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
+    is_kept: bool
 
 
 @dataclasses.dataclass(eq=False, repr=False)
