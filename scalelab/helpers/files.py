@@ -1,7 +1,6 @@
 """Files: damage as one error, atomic writes (a reader sees the old file or all of the new one)."""
 
 import contextlib
-import glob
 import gzip
 import json
 import lzma
@@ -100,23 +99,6 @@ def read_byte_lines(
                 tick(packed.tell() - passed)
                 passed = packed.tell()
         tick(packed.tell() - passed)
-
-
-def find_folders(text: str) -> list[pathlib.Path]:
-    """Returns folders joined by commas; each may be a pattern, such as "runs/bert-*".
-
-    Raises:
-      ValueError: one is empty, or a pattern that no folder matches.
-    """
-    found = []
-    for part in text.split(","):
-        if not part.strip():
-            raise ValueError(f"{text!r}: one of them is empty; expected folders joined by commas")
-        matches = sorted(map(pathlib.Path, glob.glob(part))) if glob.has_magic(part) else None
-        if matches == []:
-            raise ValueError(f"no folder matches {part!r}")
-        found += [pathlib.Path(part)] if matches is None else matches
-    return found
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
