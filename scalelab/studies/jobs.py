@@ -140,22 +140,28 @@ def peers(study: Study) -> "list[Pretrained]":
     The models have no parameters, and their runs need not exist: a tokenizer depends only on the
     config.
     """
+    configs = {}
+    for run in study.runs:
+        if study.facts.stages[run.stage].finetune == "none":
+            continue
+        config = config_lib.resolve(run.config)
+        lengths = [phase.max_len for phase in config.phases]
+        key = config.system, config.objective, config.tokenizer, config.data, lengths
+        configs.setdefault(repr(key), (run.folder, config))
+    return [untrained(*found) for found in configs.values()]
+
+
+def untrained(folder: pathlib.Path, config: config_lib.Config) -> "Pretrained":
+    """Returns a config's model, with tokenizer and without parameters; the run need not exist."""
     from scalelab import systems
     from scalelab.data.loading import load_tokenizer
     from scalelab.training import pretrained
 
-    found = {}
-    for run in study.runs:
-        config = config_lib.resolve(run.config)
-        lengths = [phase.max_len for phase in config.phases]
-        key = repr((config.system, config.objective, config.tokenizer, config.data, lengths))
-        if study.facts.stages[run.stage].finetune != "none" and key not in found:
-            system, frozen = systems.load(config.system), config.machine.frozen
-            found[key] = pretrained.Pretrained(
-                run.folder, config, system, load_tokenizer(config, system), {}, 1,
-                finished=False, frozen=pretrained.load_frozen(frozen),
-            )  # fmt: skip
-    return list(found.values())
+    system, frozen = systems.load(config.system), pretrained.load_frozen(config.machine.frozen)
+    tokenizer = load_tokenizer(config, system)
+    return pretrained.Pretrained(
+        folder, config, system, tokenizer, {}, 1, finished=False, frozen=frozen
+    )
 
 
 def kept_step(run: PretrainRun, share: float) -> int:
