@@ -23,6 +23,7 @@ from typing import Any
 
 from benchmarks import common
 from scalelab import formats
+from scalelab.config.pretraining import Data
 from scalelab.data import prepare, store, tokenizers
 from scalelab.data.batches import Batches, iterate
 from scalelab.data.corpora import open_corpus
@@ -66,7 +67,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     spec = tokenizers.TokenizerSpec("bytebpe", given.vocab_size, False, ROLES, *FRAME)
     with tempfile.TemporaryDirectory() as name:
         folder, began = Path(name), time.perf_counter()
-        source = open_corpus(given.corpus, valid_rate=0.02)
+        source = open_corpus(given.corpus, Data(valid_rate=0.02))
         prepared = prepare.prepare_documents(
             source, spec, folder / "cache", num_workers=given.num_workers
         )

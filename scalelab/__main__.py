@@ -126,8 +126,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"warning: {name} {word} is now {name} {RENAMED[word]}", file=sys.stderr)
         own = _choose(RENAMED.get(word, word), there, f"program of {name}")
         _run(there[own], rest[1:])
-    elif name in cli.REMOVED:
-        cli.fail(f"scalelab {name} is gone: {cli.REMOVED[name]}")
     else:
         _run(PROGRAMS[_choose(name, _top_names(), "program")], rest)
 

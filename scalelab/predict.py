@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from scalelab.config import cli
-from scalelab.helpers import data_files
 from scalelab.helpers.files import whole
 from scalelab.helpers.names import brief
 from scalelab.resources import host
+from scalelab.tasks import data_files
 
 ROWS = 4096  # read, tokenized and predicted at a time
 Names = tuple[str | int, ...]  # text columns, or their positions in a file without a header

@@ -117,7 +117,7 @@ def advise(given: argparse.Namespace) -> str:
     Raises:
       ValueError: impossible arguments.
     """
-    wanted = Shape.read(given.near)
+    wanted = Shape.parse(given.near, divided=False)
     if given.batch_size * given.length > MOST_TOKENS:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
     import jax

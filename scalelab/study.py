@@ -10,6 +10,7 @@ python -m scalelab.study list   [--workdir=DIR]
 
 import argparse
 import pathlib
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -147,11 +148,25 @@ def report(given: argparse.Namespace) -> None:
 
 
 def pack(given: argparse.Namespace) -> None:
-    """Copies what a report needs."""
-    from scalelab.studies import packing
+    """Copies the study's file and plan, and every run whose jobs are all done.
 
-    to = pathlib.Path(cli.required(given.to, "to"))
-    print(packing.pack(cli.workdir(given), given.study, to))
+    A run that is there already is left as it is, so that packing again adds later ones.
+    """
+    from scalelab.records import archive
+    from scalelab.studies import jobs
+
+    to, workdir = pathlib.Path(cli.required(given.to, "to")), cli.workdir(given)
+    study, found = jobs.read(workdir, given.study)
+    left = {job.run for job in found if job.state != jobs.DONE}
+    runs = {run.name: run.folder for run in study.runs if run.name not in left}
+    packed, kept = archive.pack(runs, to)
+    for part in ("studies", "plans"):
+        source = workdir / part / f"{study.name}.json"
+        if source.exists():
+            (to / part).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, to / part / source.name)
+    unfinished = f"; {len(left)} have unfinished jobs" * bool(left)
+    print(f"{study.name}: packed {packed} runs into {to}, {kept} were there{unfinished}")
 
 
 def command(given: argparse.Namespace) -> str:

@@ -16,6 +16,7 @@ import functools
 import importlib
 import pathlib
 import time
+import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from scalelab.step import BlockParts, Blocks
 
 BLOCK_SECS = 1.0  # the longest time of a block, about: an interrupt waits for its end
+# What the loop reads of a training without any step left.
+FINISHED = {"over": True, "settle": None, "blocks_ahead": 0, "steps_per_sec": 0.0}
 
 
 class Training(Protocol):
@@ -84,7 +87,7 @@ def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
 
     from scalelab import sharding, step
 
-    progress, time_left, alive, stopped = Progress(), Eta(), np.True_, False
+    progress, time_left, alive, stopped = Progress(), Eta(0.0), np.True_, False
     with opened as training:
         in_flight = InFlight(training.settle, training.blocks_ahead)
         while not stopped:
@@ -98,10 +101,9 @@ def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
                 with training.compiling() as parts:
                     training.blocks = step.compile_blocks(parts)
                 in_flight.restart()
-                time_left = Eta()  # the pace since the last program was compiled
+                time_left = Eta(training.done)  # the pace since the last program was compiled
                 continue
             blocks, arrays = program
-            time_left.start(training.done)
             most = training.most_steps or int(BLOCK_SECS * training.steps_per_sec)
             most = min(blocks.size, max(1, most))
             rows, rates = training.plan_block(most)
@@ -175,7 +177,7 @@ def pretraining(
     `asked` has the names of the fields that the user set by flags. Errors are those of `train`.
 
     Yields:
-      The `Pretraining`; if the run is finished, `opening.Finished`.
+      The `Pretraining`; if the run is finished, FINISHED with its result.
     """
     import jax
 
@@ -189,7 +191,7 @@ def pretraining(
     if (result := run_folder.claim(workdir, config)) is not None:
         steps = result["steps"]
         print(f"{workdir} is already finished ({steps} steps). Results: {workdir}/result.json")
-        yield opening.Finished(result)
+        yield types.SimpleNamespace(**FINISHED, result=result)
         return
     if machine.distributed:
         sharding.join_processes()

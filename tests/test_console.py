@@ -52,7 +52,6 @@ def test_every_program_is_a_module_and_every_task_a_program(capsys) -> None:
     (["eval", "rt"], "'rte'"),
     (["finetune", "blimp"], "blimp"),  # nothing is trained there
     (["completion", "fish"], "bash"),
-    (["population", "--seeds=0,1"], "study run"),  # removed
 ])  # fmt: skip
 def test_unknown_programs(arguments: list[str], message: str, capsys) -> None:
     code, out, errors = ends(capsys, *arguments)

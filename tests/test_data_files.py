@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from data_readers import READERS, Reader
 
-from scalelab.helpers import data_files
+from scalelab.tasks import data_files
 from scalelab.tasks.records import Records
 
 

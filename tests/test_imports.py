@@ -18,7 +18,6 @@ PACKAGE = tiny.ROOT / "scalelab"
 # it imports nothing; itself always.
 TABLE = """
 helpers:
-population: config
 __main__: config helpers tasks
 nn: helpers
 nets: nn

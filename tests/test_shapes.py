@@ -49,7 +49,7 @@ def test_nothing_nearer_is_left_out() -> None:
 def test_heads_that_do_not_divide_are_no_mistake() -> None:
     assert shapes.find_near(Shape(8, 469, 4), 2, N_MODEL)[1].shape.width % 128 == 0
     with pytest.raises(ValueError, match="7x469"):
-        Shape.read("7x469")
+        Shape.parse("7x469")
 
 
 def test_tiles_by_hand() -> None:

@@ -18,12 +18,12 @@ import ml_collections
 
 from scalelab.config import files
 from scalelab.config.exits import FAILED as FAILED
-from scalelab.config.exits import NEED_LESS, one_message
 from scalelab.config.exits import PREEMPTED as PREEMPTED
 from scalelab.config.exits import Interrupt as Interrupt
 from scalelab.config.exits import Interrupted as Interrupted
 from scalelab.config.exits import Stopped as Stopped
 from scalelab.config.exits import fail as fail
+from scalelab.config.exits import one_message
 from scalelab.config.exits import one_of_several as one_of_several
 from scalelab.config.fields import (
     OWNERS,
@@ -50,11 +50,6 @@ CONTINUE = "finished parts are kept; start the same command again to continue"
 AGAIN = "start the same command again"
 FIELD = "--config."
 BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-REMOVED = {  # flags and programs of the release before -> what took their place
-    "--seeds_together": "seeds train one after another; `study run` trains runs side by side",
-    "population": "start one scalelab.train per seed (--config=pretrain:...,seed=1), or state a"
-    " study with seeds=N, whose runs `scalelab study run` trains side by side",
-}
 T = TypeVar("T")
 
 
@@ -67,7 +62,6 @@ class Parser(argparse.ArgumentParser):
       config: the dataclass whose fields --config.<field> may name; None: there is no --config.
       setup: runs before the program, and not for --help, which would wait for JAX.
       when_interrupted: the message after "interrupted; ".
-      when_full: the message after "the device ran out of memory: ".
     """
 
     def __init__(
@@ -78,13 +72,11 @@ class Parser(argparse.ArgumentParser):
         config: type | None = None,
         setup: Callable[[], object] | None = None,
         when_interrupted: str | None = None,
-        when_full: str = NEED_LESS,
     ) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, formatter_class=formatter, allow_abbrev=False)
         self.config_class, self.setup = config, setup
         self.when_interrupted = when_interrupted or (CONTINUE if config else AGAIN)
-        self.when_full = when_full
         self.commands: dict[str, Parser] = {}
         self.default_command: str | None = None
         self.add_argument("--version", action="version", version=describe_version())
@@ -110,8 +102,6 @@ class Parser(argparse.ArgumentParser):
             words, fields = self._take_fields(words)
         for word in () if self.commands else itertools.takewhile(lambda word: word != "--", words):
             flag = word.partition("=")[0]
-            if flag in REMOVED:
-                fail(f"{flag} is gone: {REMOVED[flag]}")
             if flag.startswith("--") and flag not in self.flags():
                 self.error(f"unknown flag {flag!r}: {nearest(flag, self.flags())}")
         given, left = super().parse_known_args(words, namespace)
@@ -199,7 +189,7 @@ def run(
         given = parser.parse_args(arguments)
     used = parser.commands.get(getattr(given, "command", ""), parser)
     tells = used.config_class is None
-    with one_message(used.when_interrupted, only_tells=tells, when_full=used.when_full):
+    with one_message(used.when_interrupted, only_tells=tells):
         if used.setup is not None:
             used.setup()
         main(given)

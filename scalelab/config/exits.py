@@ -19,7 +19,7 @@ LOST = ("gloo", "nccl", "coordination")  # in errors about a process that cannot
 LOST_SECS = 5.0  # for a launcher to end a process that waits for a failed one
 AGAIN_SECS = 3.0  # for an interrupted program to clean up before it is interrupted again
 NEED_LESS = (
-    "use a smaller batch_size, more --config.machine.num_microbatches, or"
+    "use a smaller batch_size; in a training also more --config.machine.num_microbatches, or"
     " --config.machine.remat=full"
 )
 _RECEIVED: list[int] = []  # signals that interrupted the program, oldest first
@@ -89,16 +89,12 @@ def fail(message: str, exit_code: int = FAILED) -> NoReturn:
 
 
 @contextlib.contextmanager
-def one_message(
-    when_interrupted: str, *, only_tells: bool = True, when_full: str = NEED_LESS
-) -> Iterator[None]:
+def one_message(when_interrupted: str, *, only_tells: bool = True) -> Iterator[None]:
     """Runs a program's body; a user's mistake or Ctrl-C ends it with one message and exit code 2.
 
-    Args:
-      when_interrupted: the message after "interrupted; ".
-      only_tells: whether printing is all that the program does; such a program ends silently with
-        exit code 0 when the reader of its output is gone (`| head`).
-      when_full: the message after "the device ran out of memory: ".
+    `when_interrupted` is the message after "interrupted; ". If printing is all that the program
+    does, `only_tells`, it ends silently with exit code 0 when the reader of its output is gone
+    (`| head`).
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     _RECEIVED.clear()
@@ -129,7 +125,7 @@ def one_message(
     except RuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        fail(f"the device ran out of memory: {when_full} ({str(error).splitlines()[0][:200]})")
+        fail(f"the device ran out of memory: {NEED_LESS} ({str(error).splitlines()[0][:200]})")
     except KeyboardInterrupt:
         print(f"interrupted; {when_interrupted}", file=sys.stderr)
         leave(PREEMPTED if signal.SIGTERM in _RECEIVED else FAILED)

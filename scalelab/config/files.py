@@ -1,7 +1,7 @@
 """Config files: loading them, their arguments after the colon, their ConfigDicts."""
 
 import dataclasses
-import importlib.util
+import importlib.machinery
 import pathlib
 import sys
 import types
@@ -18,17 +18,13 @@ __all__ = ["FOLDER", "arguments", "defaults", "load"]
 
 
 def load(path: pathlib.Path) -> types.ModuleType:
-    """Runs a config file, such as FOLDER / "pretrain.py", for its `get_config`.
-
-    Raises:
-      ValueError: there is no such file, or its name does not end in .py.
-    """
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        wrong = "expected a config file, *.py; got" if path.is_file() else "no such config file:"
-        raise ValueError(f"{wrong} {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """Runs a config file, such as FOLDER / "pretrain.py", for its `get_config`."""
+    if path.suffix != ".py":
+        raise ValueError(f"expected a config file, *.py; got {path}")
+    loader = importlib.machinery.SourceFileLoader(path.stem, str(path))
+    module = types.ModuleType(loader.name)
+    module.__file__ = str(path)
+    loader.exec_module(module)
     return module
 
 

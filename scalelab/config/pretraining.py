@@ -47,24 +47,19 @@ class Shape(NamedTuple):
         return f"{self.num_heads}x{self.width}x{self.num_layers}"
 
     @classmethod
-    def read(cls, text: str) -> "Shape":
-        """Reads AxHxL, where A need not divide H; raises ValueError for another form."""
+    def parse(cls, text: str, *, divided: bool = True) -> "Shape":
+        """Reads AxHxL; raises ValueError for another form, or if A does not divide H as it must.
+
+        >>> Shape.parse("2x128x2").n_model
+        393216
+        """
         parts = [int(part) if part.isdecimal() else 0 for part in text.split("x")]
         if len(parts) != 3 or not all(parts):
             raise ValueError(
                 f"shape {text!r}: expected AxHxL (heads x width x layers), such as 2x128x2"
             )
-        return cls(*parts)
-
-    @classmethod
-    def parse(cls, text: str) -> "Shape":
-        """Reads AxHxL; raises ValueError for another form, or if A does not divide H.
-
-        >>> Shape.parse("2x128x2").n_model
-        393216
-        """
-        shape = cls.read(text)
-        if shape.width % shape.num_heads:
+        shape = cls(*parts)
+        if divided and shape.width % shape.num_heads:
             raise ValueError(
                 f"shape {text!r}: {shape.num_heads} heads do not divide the width {shape.width}"
             )

@@ -14,7 +14,7 @@ import numpy as np
 from scalelab import formats
 from scalelab.config.pretraining import Config
 from scalelab.data.batches import evaluation_batches
-from scalelab.data.phases import PhaseData, make_phases
+from scalelab.data.phases import PhaseData, PhaseMaker
 from scalelab.helpers.progress import timed
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def load_data(
     specials = prepared.tokenizer.specials(system.FRAME, getattr(system, "START", None))
     given, timings = (config, prepared.documents, specials, prepared.key), prepared.timings
     with timed(timings, "examples"):
-        phases = make_phases(*given, system.ORDER, progress, prepared.tokenizer)
+        phases = PhaseMaker(*given, system.ORDER, progress, prepared.tokenizer).make()
     train, valid = (prepared.documents[split] for split in ("train", "valid"))
     entropy = unigram_entropy(train.tokens)
     facts = {"corpus": f"{config.data.corpus}, sha256 {prepared.corpus_hash[:12]}"}
@@ -147,12 +147,7 @@ def _prepare(
         tokenizer_dir = Path(config.machine.init) / "tokenizer"
     own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
     own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
-    source = open_corpus(
-        config.data.corpus,
-        keep_headings=config.data.keep_headings,
-        errors=config.data.errors,
-        valid_rate=config.data.valid_rate,
-    )
+    source = open_corpus(config.data.corpus, config.data)
     given, machine = tokenizer_dir or TokenizerSpec(**own), config.machine
     return prepare.prepare_documents(
         source, given, machine.cache_dir, num_workers=machine.num_workers, progress=progress

@@ -7,6 +7,7 @@ makes encoding several times as fast as handing every sentence to the library.
 
 import collections
 import concurrent.futures
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -29,11 +30,6 @@ _NO_SPACE = "\n"  # marks a document's first word; no word has a line break
 Labelled = tuple[str, str]  # split, document
 Encode = Callable[[Sequence[str]], tuple[np.ndarray, np.ndarray]]
 Request, Answer = TypeVar("Request"), TypeVar("Answer")
-
-
-def segmenter() -> Callable[[list[Labelled]], dict[str, bytes]]:
-    """Returns `segment`, for `work`."""
-    return segment
 
 
 def segment(documents: list[Labelled]) -> dict[str, bytes]:
@@ -72,30 +68,29 @@ class Encoded(NamedTuple):
     size: int  # bytes of the block
 
 
-def block_encoder(tokenizer_dir: Path) -> Callable[[bytes], Encoded]:
-    """Returns a function that encodes a block of whole documents by the tokenizer of a folder.
+def encode_block(tokenizer_dir: Path, block: bytes) -> Encoded:
+    """Encodes a block of whole documents by the tokenizer of a folder.
 
     A block is UTF-8: a sentence a line, an empty line after each document.
     """
+    texts = block.decode("utf-8").removesuffix("\n\n").split("\n\n")
+    documents = [text.split("\n") for text in texts]
+    tokens, num_tokens = open_encoder(tokenizer_dir)(documents)
+    num_sentences = np.fromiter(map(len, documents), np.int64, len(documents))
+    firsts = np.cumsum(num_sentences) - num_sentences
+    num_bytes = np.fromiter((1 + len(line) for line in block.split(b"\n") if line), np.int64)
+    num_bytes[firsts] -= 1
+    seen = num_tokens > 0
+    num_seen = np.add.reduceat(seen, firsts, dtype=np.int64)
+    return Encoded(tokens, num_tokens[seen], num_bytes[seen], num_seen[num_seen > 0], len(block))
+
+
+@functools.lru_cache(maxsize=1)
+def open_encoder(tokenizer_dir: Path) -> "DocumentEncoder":
+    """Returns the encoder of a process, which keeps its memory of words from block to block."""
     from scalelab.data.tokenizers import Tokenizer  # only these workers need it
 
-    encode = DocumentEncoder(Tokenizer.load(tokenizer_dir).encode_flat)
-
-    def encode_block(block: bytes) -> Encoded:
-        texts = block.decode("utf-8").removesuffix("\n\n").split("\n\n")
-        documents = [text.split("\n") for text in texts]
-        tokens, num_tokens = encode(documents)
-        num_sentences = np.fromiter(map(len, documents), np.int64, len(documents))
-        firsts = np.cumsum(num_sentences) - num_sentences
-        num_bytes = np.fromiter((1 + len(line) for line in block.split(b"\n") if line), np.int64)
-        num_bytes[firsts] -= 1
-        seen = num_tokens > 0
-        num_seen = np.add.reduceat(seen, firsts, dtype=np.int64)
-        return Encoded(
-            tokens, num_tokens[seen], num_bytes[seen], num_seen[num_seen > 0], len(block)
-        )
-
-    return encode_block
+    return DocumentEncoder(Tokenizer.load(tokenizer_dir).encode_flat)
 
 
 class DocumentEncoder:
@@ -140,12 +135,12 @@ class DocumentEncoder:
 
 
 def work(
-    make: Callable[[], Callable[[Request], Answer]], requests: Iterable[Request], num_workers: int
+    answer: Callable[[Request], Answer], requests: Iterable[Request], num_workers: int
 ) -> Iterator[Answer]:
     """Answers requests in several processes, keeping the order.
 
     Args:
-      make: called once in each process; makes the function that answers.
+      answer: the function that answers; other processes find it by its name.
       requests: read a few ahead of the answers.
       num_workers: number of processes; 0 or 1: in this one.
 
@@ -153,15 +148,15 @@ def work(
       OSError: a process ended early.
     """
     if num_workers <= 1:
-        yield from map(make(), requests)
+        yield from map(answer, requests)
         return
     # Forking a process in which JAX or the tokenizers have started threads is not safe.
     context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _begin, (make,))
+    pool = concurrent.futures.ProcessPoolExecutor(num_workers, context, _begin)
     waiting: collections.deque[concurrent.futures.Future[Answer]] = collections.deque()
     try:
         for request in requests:
-            waiting.append(pool.submit(_answer, request))
+            waiting.append(pool.submit(answer, request))
             if len(waiting) > 2 * num_workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -175,17 +170,12 @@ def work(
         pool.shutdown(cancel_futures=True)
 
 
-_answer_request: Callable  # what a worker process calls
-
-
-def _begin(make: Callable[[], Callable]) -> None:
+def _begin() -> None:
     """Prepares a worker process."""
-    global _answer_request
     gc.disable()  # the work makes no cycles, and the search for them takes a tenth of the time
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the asking process to handle
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process a core
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _answer_request = make()
 
 
 def _end_with_parent() -> None:
@@ -194,7 +184,3 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
-
-
-def _answer(request: Request) -> object:
-    return _answer_request(request)

@@ -98,55 +98,17 @@ class PhaseData:
         return 1 - self.epoch_tokens / (len(self.train) * width)
 
 
-def make_phases(
-    config: Config,
-    documents: dict[str, Documents],
-    specials: Specials,
-    key: object,
-    order: str = "shuffled",
-    progress: bool = False,
-    tokenizer: "Tokenizer | None" = None,
-) -> tuple[PhaseData, ...]:
-    """Makes the examples of each phase, or finds them in the cache.
-
-    Args:
-      config: config of the pre-training.
-      documents: of the splits "train" and "valid".
-      specials: special ids of the examples.
-      key: plain JSON, on which the documents depend; part of the cache's key.
-      order: the system's ORDER, "shuffled" or "contiguous".
-      progress: whether bars are shown.
-      tokenizer: needed by formats that annotate documents; None for others.
-
-    Raises:
-      ValueError: too few examples for one batch of a phase, or none for validation; in contiguous
-        order, fewer documents than rows of a batch.
-    """
-    maker = _Maker(config, documents, specials, key, progress, tokenizer)
-    for place, phase in enumerate(config.phases if order == "contiguous" else ()):
-        ids = maker.training_ids[place]
-        count = documents["train"].num_documents if ids is None else len(ids)
-        if count < phase.batch_size:
-            name = ("short", "long")[place]
-            raise ValueError(
-                f"{config.system} reads documents in their order, in each of the"
-                f" {phase.batch_size} rows of a batch others, but the training split has {count}"
-                f" for length {phase.max_len}: use more text, or set config.{name}.batch_size to"
-                f" {count} or less"
-            )
-    return tuple(map(maker.open_phase, range(len(config.phases))))
-
-
 @dataclasses.dataclass
-class _Maker:
-    """Makes the examples of a run; arguments as of `make_phases`."""
+class PhaseMaker:
+    """Makes the examples of the phases of a run, or finds them in the cache."""
 
     config: Config
-    documents: dict[str, Documents]
-    specials: Specials
-    key: object
-    progress: bool
-    tokenizer: "Tokenizer | None"
+    documents: dict[str, Documents]  # of the splits "train" and "valid"
+    specials: Specials  # special ids of the examples
+    key: object  # plain JSON, on which the documents depend; part of the cache's key
+    order: str = "shuffled"  # the system's ORDER, or "contiguous"
+    progress: bool = False  # whether bars are shown
+    tokenizer: "Tokenizer | None" = None  # needed by formats that annotate documents
 
     def __post_init__(self) -> None:
         self.form, rate = formats.load(self.config.data.format), self.config.long.example_rate
@@ -179,8 +141,29 @@ class _Maker:
         build = functools.partial(self.form.build, **self.choices)
         return split_documents(self.documents["train"], build, self.lengths, rate, self.config.seed)
 
+    def make(self) -> tuple[PhaseData, ...]:
+        """Opens the examples of each phase, and makes those that the cache lacks.
+
+        Raises:
+          ValueError: too few examples for one batch of a phase, or none for validation; in
+            contiguous order, fewer documents than rows of a batch.
+        """
+        phases = self.config.phases
+        for place, phase in enumerate(phases if self.order == "contiguous" else ()):
+            ids = self.training_ids[place]
+            count = self.documents["train"].num_documents if ids is None else len(ids)
+            if count < phase.batch_size:
+                name = ("short", "long")[place]
+                raise ValueError(
+                    f"{self.config.system} reads documents in their order, in each of the"
+                    f" {phase.batch_size} rows of a batch others, but the training split has"
+                    f" {count} for length {phase.max_len}: use more text, or set"
+                    f" config.{name}.batch_size to {count} or less"
+                )
+        return tuple(map(self.open_phase, range(len(phases))))
+
     def open_phase(self, place: int) -> PhaseData:
-        """Opens the examples of a phase, and makes those that the cache lacks."""
+        """Opens the examples of a phase."""
         arrays = formats.arrays_of(self.config.data.format, self.config.format_options)
         phase, corrupt = self.config.phases[place], getattr(self.form, "corrupt", None)
         if corrupt is not None:
@@ -205,7 +188,7 @@ class _Maker:
 
     def open_store(self, split: str, place: int, own_key: dict[str, Any]) -> ExampleStore:
         """Opens the examples of a split; `own_key` has its seed."""
-        write = functools.partial(self.write, split, place, own_key["seed"])
+        write = functools.partial(self._write, split, place, own_key["seed"])
         key = own_key | {
             "split": split,
             "documents": self.key,
@@ -217,7 +200,7 @@ class _Maker:
         }
         return ExampleStore.open(cache.entry(self.config.machine.cache_dir, "examples", key, write))
 
-    def write(self, split: str, place: int, seed: int, directory: Path) -> None:
+    def _write(self, split: str, place: int, seed: int, directory: Path) -> None:
         """Writes the examples of a split into a folder."""
         max_len, documents = self.config.phases[place].max_len, self.documents[split]
         ids = self.training_ids[place] if split == "train" else None

@@ -214,7 +214,7 @@ def prepare_sentences(
             files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
             workers = _limit_workers(num_workers, source.num_bytes)
             chunks = parallel.chunks(source.labeled(tick))
-            for found in parallel.work(parallel.segmenter, chunks, workers):
+            for found in parallel.work(parallel.segment, chunks, workers):
                 for split, text in found.items():
                     files[split].write(text)
         sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}
@@ -285,10 +285,11 @@ def _encode(tokenizer_dir: Path, path: Path, into: Path, num_workers: int, progr
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
         workers = _limit_workers(num_workers, size)
-        encoder = functools.partial(parallel.block_encoder, tokenizer_dir)
+        encoder = functools.partial(parallel.encode_block, tokenizer_dir)
         for made in parallel.work(encoder, _blocks(path), workers):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)
             tokens.append(made.tokens)
             tick(made.size)
+    parallel.open_encoder.cache_clear()  # returns its memory

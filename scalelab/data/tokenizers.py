@@ -21,7 +21,7 @@ from tokenizers import models, processors
 import scalelab.data._vocabulary as _vocabulary
 from scalelab.formats import Frame, Specials
 from scalelab.helpers.files import reading
-from scalelab.helpers.names import SpecialIds, nearest
+from scalelab.helpers.names import SpecialIds, check_names
 
 VERSION = "1"  # version of the training; part of the cache's key
 KINDS = ("wordpiece", "wordpiece_likelihood", "bytebpe", "unigram", "bpe", "word", "char")
@@ -59,8 +59,7 @@ class TokenizerSpec:
     end: tuple[str, ...] = ()  # special tokens after the last segment
 
     def __post_init__(self):
-        if self.kind not in KINDS:
-            raise ValueError(f"unknown tokenizer.kind {self.kind!r}: {nearest(self.kind, KINDS)}")
+        check_names([self.kind], KINDS, "unknown tokenizer.kind")
         roles = dict(self.special_tokens)
         others = [role for role in roles if role not in ROLES]
         assert others == [f"sentinel_{k}" for k in range(len(others))], roles

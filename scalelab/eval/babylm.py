@@ -42,8 +42,8 @@ from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
 from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
 from scalelab.eval.items import Item
-from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
+from scalelab.tasks import data_files
 from scalelab.tasks.metrics import spearman
 
 if TYPE_CHECKING:

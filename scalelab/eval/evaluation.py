@@ -302,13 +302,8 @@ def _write(
     for path, content in made.files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         files.write_json(folder / path, content)
-    predictions.write(
-        folder / "predictions.tsv",
-        texts=made.texts,
-        gold=made.gold,
-        outputs=made.outputs,
-        labels=None if made.labels is None else list(made.labels),
-    )
+    lines = predictions.lines(made.texts, made.outputs, made.labels, made.gold)
+    files.write_text(folder / "predictions.tsv", "".join(lines))
     files.write_json(folder / "environment.json", run_folder.describe_environment())
     net = opened.config.model
     result = run_files.TaskResult(

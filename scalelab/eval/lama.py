@@ -36,7 +36,7 @@ import pandas as pd
 
 from scalelab.eval import items, pairs
 from scalelab.eval.evaluation import Asked, Measured
-from scalelab.helpers import data_files
+from scalelab.tasks import data_files
 
 if TYPE_CHECKING:
     from scalelab.data.tokenizers import Tokenizer

@@ -26,8 +26,8 @@ import pandas as pd
 
 from scalelab.eval import items
 from scalelab.eval.evaluation import Asked, Measured
-from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
+from scalelab.tasks import data_files
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained

@@ -30,6 +30,7 @@ result.json, environment.json.
 """
 
 import argparse
+import dataclasses
 import math
 import pathlib
 import time
@@ -59,7 +60,7 @@ NUMBERS = (  # flag, default, help
 
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
-    made = cli.Parser("python -m scalelab.eval.lm", __doc__, when_full="use a smaller --batch_size")
+    made = cli.Parser("python -m scalelab.eval.lm", __doc__)
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the model")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
@@ -183,12 +184,8 @@ def read(given: argparse.Namespace, opened: "Pretrained") -> "Documents":
 
     data = opened.config.data
     try:
-        corpus = open_corpus(
-            given.corpus,
-            keep_headings=data.keep_headings,
-            errors=given.errors or data.errors,
-            valid_rate=data.valid_rate,
-        )
+        settings = dataclasses.replace(data, errors=given.errors or data.errors)
+        corpus = open_corpus(given.corpus, settings)
         size = 0 if given.max_docs else corpus.source.num_bytes.get(given.split, corpus.num_bytes)
         with show_bar("documents", size, show=True) as tick:
             tokenizer = opened.tokenizer

@@ -32,7 +32,7 @@ from scipy import special
 from scalelab.eval import items, pairs
 from scalelab.eval.evaluation import Asked, Measured
 from scalelab.eval.items import Item
-from scalelab.helpers import data_files
+from scalelab.tasks import data_files
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained

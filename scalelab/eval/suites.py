@@ -19,8 +19,8 @@ from scalelab.config import cli
 from scalelab.eval import evaluation, items, lama, lambada, pairs, prompts
 from scalelab.eval.evaluation import Evaluation
 from scalelab.eval.items import Item
-from scalelab.helpers import data_files
 from scalelab.resources import host
+from scalelab.tasks import data_files
 
 if TYPE_CHECKING:
     import pandas as pd

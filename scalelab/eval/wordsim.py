@@ -32,9 +32,8 @@ from scipy import stats
 
 from scalelab.config import cli
 from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
-from scalelab.helpers import data_files
 from scalelab.lab.compare import bootstrap, estimates
-from scalelab.tasks import metrics
+from scalelab.tasks import data_files, metrics
 
 if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained

@@ -17,6 +17,7 @@ from scalelab.finetuning.plan import read_grid
 from scalelab.finetuning.progress import Progress
 from scalelab.finetuning.run import TaskRun
 from scalelab.finetuning.step import Params
+from scalelab.helpers.files import write_text
 from scalelab.records import plots, predictions, run_files, run_folder
 from scalelab.records.run_files import COMPLETED, FAILED, TaskResult
 from scalelab.resources import flops, host
@@ -158,13 +159,9 @@ def write_predictions(run: TaskRun, folder: pathlib.Path, outputs: Outputs) -> N
         assert given is not None and given.labels is not None
         ending = f"-{split}" if place else ""
         answers, table, _ = decode(run, split, values)
-        predictions.write(
-            folder / f"predictions{ending}.tsv",
-            texts=given.texts,
-            gold=given.labels,
-            outputs=answers[:, None] if table is None else table,
-            labels=None if table is None else task.labels,
-        )
+        made = (answers[:, None], None) if table is None else (table, task.labels)
+        lines = predictions.lines(given.texts, *made, given.labels)
+        write_text(folder / f"predictions{ending}.tsv", "".join(lines))
         if answers.dtype.kind != "U":  # texts have no picture
             plots.draw_predictions(
                 folder / f"predictions{ending}.png",

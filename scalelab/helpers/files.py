@@ -1,18 +1,21 @@
 """Files: damage as one error, atomic writes (a reader sees the old file or all of the new one)."""
 
 import contextlib
-import glob
+import gzip
 import json
+import lzma
 import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from scalelab.helpers.names import brief
+
+PACKED = {".gz": gzip, ".xz": lzma}
 
 
 class Unreadable(ValueError):
@@ -74,21 +77,28 @@ def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
         temporary.unlink(missing_ok=True)
 
 
-def find_folders(text: str) -> list[pathlib.Path]:
-    """Returns folders joined by commas; each may be a pattern, such as "runs/bert-*".
+def read_byte_lines(
+    path: pathlib.Path, tick: Callable[[int], object] = lambda num_bytes: None
+) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a file, plain, `.gz` or `.xz`, each after the place of its first byte.
 
-    Raises:
-      ValueError: one is empty, or a pattern that no folder matches.
+    Lines come without their ends. In a file without line feeds they end at carriage returns. Places
+    count in the unpacked file. `tick` is called now and then with the number of bytes on disk that
+    were read since.
     """
-    found = []
-    for part in text.split(","):
-        if not part.strip():
-            raise ValueError(f"{text!r}: one of them is empty; expected folders joined by commas")
-        matches = sorted(map(pathlib.Path, glob.glob(part))) if glob.has_magic(part) else None
-        if matches == []:
-            raise ValueError(f"no folder matches {part!r}")
-        found += [pathlib.Path(part)] if matches is None else matches
-    return found
+    passed = offset = 0
+    unpack = PACKED[path.suffix].open if path.suffix in PACKED else contextlib.nullcontext
+    with reading(path), path.open("rb") as packed, unpack(packed) as file:
+        for number, line in enumerate(file):
+            end, begin = b"\n" if number or line.endswith(b"\n") else b"\r", offset
+            for part in line.rstrip(b"\r\n").split(end):
+                yield begin, part
+                begin += len(part) + 1
+            offset += len(line)
+            if number % 1000 == 0:
+                tick(packed.tell() - passed)
+                passed = packed.tell()
+        tick(packed.tell() - passed)
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
@@ -115,13 +125,12 @@ def _plain(value: object) -> object:
 
 # --- JSON ----------------
 
-DEEPEST = 20  # levels of arrays and objects in JSON
 # Escapes of NUL and of surrogates (halves of a character).
 _ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 
 
 def parse_json(text: str, *, any_text: bool = False) -> Any:
-    """Parses JSON strictly: no NaN, no number beyond float64, no key twice, at most DEEPEST levels.
+    """Parses JSON strictly: no NaN, no number beyond float64, no key twice.
 
     With `any_text` strings may contain NUL and lone surrogates (halves of a character).
 
@@ -137,27 +146,21 @@ def parse_json(text: str, *, any_text: bool = False) -> Any:
         raise ValueError("not JSON: too many levels") from None
     except ValueError as error:  # too many digits, or as `_finite` and `_unique`
         raise ValueError(f"not JSON: {str(error).partition(';')[0]}") from None
-    has_escape = not any_text and "\\u" in text and bool(_ESCAPE.search(text))
-    if has_escape or text.count("[") + text.count("{") > DEEPEST:
-        _check(value, any_text=not has_escape)
+    if not any_text and _ESCAPE.search(text):
+        texts = "".join(x for x in leaves(value) if isinstance(x, str))
+        texts.encode()  # refuses half of a character, such as \ud800
+        if "\0" in texts:
+            raise ValueError("holds NUL")
     return value
 
 
-def _check(value: Any, any_text: bool) -> None:
-    """Raises ValueError for too many levels and, unless `any_text`, for NUL and lone surrogates."""
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        nested = [own for own in level if isinstance(own, dict | list)]
-        level = [x for own in nested for x in (own.values() if isinstance(own, dict) else own)]
-        if not any_text:
-            keys = (key for own in nested if isinstance(own, dict) for key in own)
-            text = "".join([*keys, *(x for x in (value, *level) if isinstance(x, str))])
-            text.encode()  # refuses half of a character, such as \ud800
-            if "\0" in text:
-                raise ValueError("holds NUL")
-        if not level:
-            return
-    raise ValueError(f"expected at most {DEEPEST} levels of arrays and objects, found more")
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields keys, texts, numbers, booleans and nulls of a JSON value, in depth."""
+    if isinstance(value, dict | list):
+        for item in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 def _finite(number: str) -> float:

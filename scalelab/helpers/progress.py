@@ -5,7 +5,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TextIO
 
 
 @contextlib.contextmanager
@@ -30,8 +29,7 @@ def show_bar(label: str, total: int, *, show: bool) -> Iterator[Callable[[int], 
             task = bars.add_task(label, total=total or None)
             yield lambda count: bars.advance(task, count)
     else:
-        line, left, done, begun = Progress(first=False), Eta(), 0, time.monotonic()
-        left.start(0.0)
+        line, left, done, begun = Progress(first=False), Eta(0.0), 0, time.monotonic()
 
         def add(count: int) -> None:
             nonlocal done
@@ -71,15 +69,10 @@ def format_secs(secs: float) -> str:
 
 
 class Eta:
-    """Estimates the time left of a run, from its pace since this start."""
+    """Estimates the time left of a run, from its pace since the share `done` was done: now."""
 
-    def __init__(self) -> None:
-        self._done = self._begun = math.nan
-
-    def start(self, done: float) -> None:
-        """Begins to count, once, with the share `done` of the budget already done."""
-        if math.isnan(self._begun):
-            self._done, self._begun = done, time.monotonic()
+    def __init__(self, done: float) -> None:
+        self._done, self._begun = done, time.monotonic()
 
     def text(self, done: float) -> str:
         """Returns the time left when the share `done` is done."""
@@ -90,20 +83,15 @@ class Eta:
 
 
 class Progress:
-    """The progress line: rewritten in place on a terminal, a new line now and then elsewhere.
+    """The progress line: rewritten in place on a terminal, a line every ten seconds elsewhere.
 
-    Args:
-      stream: where it goes; None: standard error.
-      every_secs: between two lines elsewhere.
-      first: whether the first line is due at once.
+    It goes to standard error. The `first` line is due at once, unless the caller wants to wait.
     """
 
-    def __init__(
-        self, stream: TextIO | None = None, every_secs: float = 10.0, *, first: bool = True
-    ) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self, *, first: bool = True) -> None:
+        self._stream = sys.stderr
         self._terminal = self._stream.isatty()
-        self._every = 1.0 if self._terminal else every_secs
+        self._every = 1.0 if self._terminal else 10.0
         self._last = -math.inf if first else time.monotonic()
         self._width = 0
 

@@ -9,6 +9,7 @@ tokenizer, TensorBoard, pictures, and runs of a recipe's grid. Equal runs give e
 
 import contextlib
 import functools
+import glob
 import io
 import json
 import pathlib
@@ -41,15 +42,27 @@ def find_run(workdir: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def find_runs(text: str) -> list[pathlib.Path]:
-    """Returns folders as `find_folders`; WORKDIR/runs/NAME may be packed, and a pattern too."""
-    parts = text.split(",")
-    for place, path in enumerate(map(pathlib.Path, parts)):
-        workdir = path.parent.parent
-        if path.parent.name != "runs" or any(path.parent.glob(path.name)):
-            continue
-        if (workdir / NAME).exists() and any(unpacked(workdir).glob(path.name)):
-            parts[place] = str(unpacked(workdir) / path.name)
-    return files.find_folders(",".join(parts))
+    """Returns folders joined by commas; each may be a pattern, such as "runs/bert-*".
+
+    Of WORKDIR/runs/NAME, a pattern too, the runs may be packed.
+
+    Raises:
+      ValueError: one is empty, or a pattern that no folder matches.
+    """
+    found = []
+    for part in text.split(","):
+        if not part.strip():
+            raise ValueError(f"{text!r}: one of them is empty; expected folders joined by commas")
+        path, workdir = pathlib.Path(part), pathlib.Path(part).parent.parent
+        if path.parent.name == "runs" and not any(path.parent.glob(path.name)):
+            if (workdir / NAME).exists() and any(unpacked(workdir).glob(path.name)):
+                path = unpacked(workdir) / path.name
+        is_pattern = glob.has_magic(part)
+        matches = sorted(map(pathlib.Path, glob.glob(str(path)))) if is_pattern else [path]
+        if not matches:
+            raise ValueError(f"no folder matches {part!r}")
+        found += matches
+    return found
 
 
 def unpacked(workdir: pathlib.Path) -> pathlib.Path:

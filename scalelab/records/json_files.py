@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from scalelab.config import fields
 from scalelab.config.pretraining import Shape
-from scalelab.helpers.files import parse_json, reading
+from scalelab.helpers.files import leaves, parse_json, reading
 
 T = TypeVar("T")
 
@@ -58,7 +58,9 @@ def parse_object(text: str) -> dict[str, Any]:
     value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"holds {type(value).__name__}, expected fields")
-    _check(value)
+    whole = (x for x in leaves(value) if isinstance(x, int))
+    if wrong := [x for x in whole if not -fields.LARGEST < x < fields.LARGEST]:
+        raise ValueError(f"holds a number out of range: {str(wrong[0])[:20]}")
     return value
 
 
@@ -79,13 +81,3 @@ def dump(value: Any) -> Any:
     if isinstance(value, Shape):
         return dict(zip("AHL", value, strict=True))
     return [dump(item) for item in value] if isinstance(value, tuple) else value
-
-
-def _check(value: Any) -> None:
-    """Raises ValueError for whole numbers beyond 64 bits."""
-    if isinstance(value, int):
-        if not -fields.LARGEST < value < fields.LARGEST:
-            raise ValueError(f"holds a number out of range: {str(value)[:20]}")
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            _check(item)

@@ -63,14 +63,6 @@ def label_clock(axis: "Axes", title: str, log: bool = False) -> None:
     axis.grid(alpha=0.3)
 
 
-def add_legend(figure: "Figure", num_columns: int) -> None:
-    """Draws one shared legend below all panels; duplicate labels appear once."""
-    known = {label: handle for axis in figure.axes for handle, label in
-             zip(*axis.get_legend_handles_labels(), strict=True)}  # fmt: skip
-    figure.legend(list(known.values()), list(known), loc="outside lower center",
-                  ncols=num_columns, frameon=False)  # fmt: skip
-
-
 def save(figure: "Figure", path: pathlib.Path, dpi: int = RESOLUTION) -> None:
     """Saves a figure atomically, in the format of the path's ending; a bitmap has `dpi`."""
     import matplotlib

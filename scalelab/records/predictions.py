@@ -50,26 +50,6 @@ class Predictions:
         return hashlib.sha256(json.dumps(self.texts).encode()).hexdigest()
 
 
-def write(
-    path: pathlib.Path,
-    *,
-    texts: Sequence[Sequence[str]],
-    gold: np.ndarray,
-    outputs: np.ndarray,
-    labels: Sequence[str] | None,
-) -> None:
-    """Writes predictions.tsv atomically.
-
-    Args:
-      path: the file.
-      texts: for each text column its texts.
-      gold: [n] classes, scores or texts.
-      outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
-      labels: the C classes by name; None for scores and texts.
-    """
-    files.write_text(path, "".join(lines(texts, outputs, labels, gold)))
-
-
 def lines(
     texts: Sequence[Sequence[str]],
     outputs: np.ndarray,
@@ -83,7 +63,7 @@ def lines(
 
     Args:
       texts: for each text column its texts.
-      outputs: as in `write`.
+      outputs: [n, C] of the classifier's head before the softmax; [n, 1] scores or texts.
       labels: the C classes as files spell them; None for scores and texts.
       gold: [n] classes, scores or texts; None: the column is left out.
       classes: the names of the C classes, for a column `class`; None: there is none.
@@ -129,7 +109,7 @@ def pack(path: pathlib.Path, made: Predictions) -> None:
 
 
 def read(path: pathlib.Path) -> Predictions:
-    """Reads a file of `write` or `pack`; the ending decides which.
+    """Reads predictions.tsv or a file of `pack`; the ending decides which.
 
     Raises:
       Unreadable: the file is missing or damaged; the message says where.

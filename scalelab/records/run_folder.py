@@ -11,8 +11,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -55,9 +55,7 @@ def claim(
     refusal = None
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        probe = workdir / f".probe-{uuid.uuid4().hex}"
-        probe.touch()
-        probe.unlink(missing_ok=True)
+        tempfile.TemporaryFile(dir=workdir).close()
     except OSError as error:
         refusal = OSError(
             f"workdir {workdir} cannot be written: {error.strerror}; choose another --workdir"

@@ -1,13 +1,13 @@
-"""Accelerators by name: how much memory they have, and how fast they multiply matrices.
+"""Accelerators by name, and how much memory they have.
 
-Makers' numbers for one device as JAX counts them (a core of TPU v2 and v3, a chip of later ones):
-dense products, not sparse ones. Memory of GPUs is about what the driver reports.
+Makers' numbers for one device as JAX counts them (a core of TPU v2 and v3, a chip of later ones).
+Memory of GPUs is about what the driver reports.
 """
 
 import dataclasses
 import os
 
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names, prefix_errors
 
 GIB = 2**30
 # Of a GPU's memory JAX takes this share at its start, and a program has no more;
@@ -31,15 +31,9 @@ class Device:
     @property
     def num_bytes(self) -> int:
         """What a program may use."""
-        share = 1.0
-        if self.platform == "gpu":
-            given = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION") or GPU_SHARE
-            try:
-                share = float(given)
-            except ValueError:
-                raise ValueError(
-                    f"XLA_PYTHON_CLIENT_MEM_FRACTION={given}: expected a share such as 0.75"
-                ) from None
+        variable = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+        with prefix_errors(variable):
+            share = float(os.environ.get(variable) or GPU_SHARE) if self.platform == "gpu" else 1.0
         return int(self.gibibytes * GIB * share)
 
 
@@ -70,11 +64,9 @@ def named(name: str) -> Device:
     Raises:
       ValueError: there is none; the message names the nearest.
     """
-    for device in DEVICES:
-        if device.name == name.lower():
-            return device
-    known = [device.name for device in DEVICES]
-    raise ValueError(f"unknown device {name!r}: {nearest(name, known)}; take one that is like it")
+    known = {device.name: device for device in DEVICES}
+    check_names([name.lower()], known, "unknown device")
+    return known[name.lower()]
 
 
 def find_kind(kind: str) -> Device | None:

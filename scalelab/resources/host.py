@@ -99,12 +99,8 @@ def drop_programs_if_many(share: float = 0.5) -> bool:
     return True
 
 
-def status_bytes(field: str) -> int | None:
-    """Returns a size from /proc/self/status, such as VmRSS, in bytes; None if not on Linux."""
-    return _read_size("/proc/self/status", field)
-
-
-def _read_size(file: str, field: str) -> int | None:
+def status_bytes(field: str, file: str = "/proc/self/status") -> int | None:
+    """Returns a size from a file of Linux, such as VmRSS, in bytes; None on another system."""
     path = pathlib.Path(file)
     found = re.search(rf"^{field}:\s*(\d+) kB$", path.read_text(), re.M) if path.exists() else None
     return int(found[1]) * 1024 if found else None
@@ -211,7 +207,7 @@ def return_freed() -> None:
 
 def available() -> int | None:
     """Returns the bytes that this process may still take; None outside Linux."""
-    group, free = pathlib.Path("/sys/fs/cgroup"), _read_size("/proc/meminfo", "MemAvailable")
+    group, free = pathlib.Path("/sys/fs/cgroup"), status_bytes("MemAvailable", "/proc/meminfo")
     try:
         most, used = (int((group / f"memory.{x}").read_text()) for x in ("max", "current"))
         stat = (group / "memory.stat").read_text()

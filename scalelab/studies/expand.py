@@ -120,10 +120,8 @@ def _override(spec: StudySpec, layers: Iterable[Mapping[str, Any]]) -> dict[str,
     for field, value in (item for layer in layers for item in layer.items()):
         before = flatten(values).get(field)
         if isinstance(value, str) and value[:1] == "x" and isinstance(before, int | float):
-            try:
+            with prefix_errors(f"{field}={value}: expected x and a factor"):
                 value = type(before)(before * float(value[1:]))
-            except ValueError:
-                raise ValueError(f"{field}={value}: expected x and a factor") from None
         values = override(values, {field: value})
     return values
 

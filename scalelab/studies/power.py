@@ -2,26 +2,22 @@
 
 seed_spread.csv beside this file has, for each scale and score, the standard deviation over
 pre-training seeds of a difference of two rows, as the packed studies of `results/` measured it;
-`write` makes it anew. Chance on dev examples is part of it as far as seeds differ on the same
-examples.
+tests/support/seed_spread.py makes it anew. Chance on dev examples is part of it as far as seeds
+differ on the same examples.
 """
 
+import collections
 import functools
 import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES, title_of
-from scalelab.helpers.files import write_text
-from scalelab.lab.compare import comparability, estimates
+from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
+from scalelab.lab.compare import estimates
 from scalelab.lab.compare.claims import UNITS, Region, with_unit
-from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point
 
 FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
 MOST_SEEDS = 1000
@@ -40,45 +36,6 @@ class Spread(NamedTuple):
     rows: int
     seeds: int
     study: str  # the study that measured it
-
-
-def measure_spreads(folder: pathlib.Path) -> list[Spread]:
-    """Returns the spread of each scale and score of packed studies, from the one of most rows."""
-    found: dict[tuple[str, str], Spread] = {}
-    for path in sorted(folder.glob("*/studies/*.json")):
-        study = study_runs.read(path.parent.parent, path.stem)
-        corpus = study.runs[0].config.get("data", {}).get("corpus", "")
-        if study.facts.scale == "synthetic" and "/worlds/" not in corpus:
-            continue  # real text with the settings of that scale
-        scores = StudyScores(study)
-        named = [MAIN[name] for name in study.facts.measured if name in MAIN]
-        for score in (*named, "loss", "bits_per_byte"):
-            table = np.array(_by_seed(study.points, scores, score))
-            if table.ndim == 2 and min(table.shape) > 1:
-                num_rows, num_seeds = table.shape
-                squares = (estimates.interaction(table) ** 2).sum()
-                variance = 2 * squares / ((num_rows - 1) * (num_seeds - 1))
-                key, size = (study.facts.scale, score), (num_rows, num_seeds)
-                deviation = float(f"{math.sqrt(variance):.4g}")
-                if deviation and (key not in found or found[key][3:5] < size):
-                    found[key] = Spread(*key, deviation, *size, study.name)
-    return [found[key] for key in sorted(found)]
-
-
-def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[list[float]]:
-    """Returns a score by seed of the rows with all seeds, of the most rows that compare."""
-    most = max(len(point.runs) for point in points)
-    whole = [p for p in points if len(p.finished) == most == len(scores.by_seed(p, score))]
-    is_loss = score in PRETRAINING_SCORES
-    groups = comparability.group_alike(
-        whole, lambda a, b: not (is_loss and comparability.differing_losses((a, b), score))
-    )
-    return [scores.by_seed(point, score) for point in max(groups, key=len, default=[])]
-
-
-def write(folder: pathlib.Path) -> None:
-    """Writes the file anew from packed studies, such as those of results/."""
-    write_text(FILE, pd.DataFrame(measure_spreads(folder)).to_csv(index=False))
 
 
 @functools.cache
@@ -138,11 +95,8 @@ def describe(
       num_seeds: pre-training seeds of each row.
       num_rows: rows of the study.
     """
-    kinds: dict[PlannedClaim, int] = {}
-    for claim in claims:
-        kinds[claim] = kinds.get(claim, 0) + 1
     lines = []
-    for claim, count in kinds.items():
+    for claim, count in collections.Counter(claims).items():
         name = f"{title_of(claim.score)}" + (f" ({count} tests)" if count > 1 else "")
         there = sorted({at for at, score in load() if score == claim.score})
         near = _find_nearest(scale, there)

@@ -5,7 +5,6 @@ WORKDIR/plans/<name>.json has the expected cost of every run, see `PlanEntry`.
 
 import contextlib
 import dataclasses
-import math
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import NotNegative, Positive
+from scalelab.config.fields import NotNegative, Positive, fill
+from scalelab.helpers.files import reading
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
 from scalelab.lab.load.study_runs import PretrainRun, Study
@@ -39,19 +39,16 @@ class PlanEntry:
     peak_bytes: float
 
 
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    runs: tuple[PlanEntry, ...] = ()
-
-
 Plan = Mapping[str, PlanEntry]
 
 
 def read_plan(workdir: pathlib.Path, name: str) -> Plan:
     """Returns the estimates of `study plan` by the run's name; empty without a plan."""
     path = workdir / "plans" / f"{name}.json"
-    plan = json_files.fill(_Plan, json_files.read_object(path) or {}, path)
-    return {run.name: run for run in plan.runs}
+    values = json_files.read_object(path) or {}
+    with reading(path):
+        runs = [fill(PlanEntry, run, strict=False) for run in values.get("runs", ())]
+    return {run.name: run for run in runs}
 
 
 class Status(NamedTuple):
@@ -101,26 +98,15 @@ def secs_left(status: Status, plan: Plan, *, scaled: bool = True) -> float | Non
     return total * (sum(a for a, _ in taken) / sum(b for _, b in taken) if known else 1.0)
 
 
-class Pace:
+def correct(planned: float, first: float, took: float) -> float:
     """Corrects the planned time that is left by how fast the work has gone since this start.
 
-    Before half of the work is done the plan counts more than what was seen. While a job shows no
-    progress of its own, such as an evaluation, the time left grows.
+    `first` was left at the start, and all processes together `took` so long since. Before half of
+    the work is done the plan counts more than what was seen. While a job shows no progress of its
+    own, such as an evaluation, the time left grows.
     """
-
-    def __init__(self) -> None:
-        self._first, self._begun = math.nan, math.nan
-
-    def correct(self, planned: float | None, num_workers: int) -> float | None:
-        """Returns the seconds left for all workers; `planned`: those of one worker, or None."""
-        if planned is None:
-            return None
-        if math.isnan(self._first):
-            self._first, self._begun = planned, time.monotonic()
-        took = (time.monotonic() - self._begun) * num_workers
-        done, half = max(0.0, self._first - planned), self._first / 2
-        rate = (half + took) / (half + done) if half else 1.0
-        return planned * rate / num_workers
+    done, half = max(0.0, first - planned), first / 2
+    return planned * ((half + took) / (half + done) if half else 1.0)
 
 
 def describe_runs(status: Status, plan: Plan) -> str:
@@ -209,11 +195,14 @@ def screen(stream: TextIO, num_workers: int, plan: Plan) -> Iterator[Callable[[S
     a line when a job begins or ends, and every 30 s.
     """
     live = Live(console=Console(file=stream), auto_refresh=False) if stream.isatty() else None
-    pace, shown = Pace(), None
+    begun, first, shown = time.monotonic(), None, None
 
     def show(status: Status) -> None:
-        nonlocal shown
-        left = pace.correct(secs_left(status, plan, scaled=False), num_workers)
+        nonlocal first, shown
+        if (left := secs_left(status, plan, scaled=False)) is not None:
+            first = left if first is None else first
+            took = (time.monotonic() - begun) * num_workers
+            left = correct(left, first, took) / num_workers
         if live is not None:
             line = summary(status._replace(working=()), left)
             table = Table("job", "done", "loss", "tokens/s", "ETA", caption=escape(line), box=None)

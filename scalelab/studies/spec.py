@@ -15,7 +15,7 @@ from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import Count, field_names, fill, warn
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config, Shape, rename
-from scalelab.eval import evaluation
+from scalelab.eval import evaluation, score_names
 from scalelab.helpers.names import check_names, module_names, prefix_errors
 from scalelab.lab.tables import parse_name
 from scalelab.records.study_file import (
@@ -51,10 +51,9 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
       ValueError: an unknown or missing field, a wrong type, an unknown system, task, recipe or
         shape, or a factor without any level.
     """
-    for name in RENAMED.keys() & values.keys():
-        warn(name, RENAMED[name])
-    if OLD_LINES in values:
-        warn(OLD_LINES, "hypotheses")
+    for old, new in (RENAMED | {OLD_LINES: "hypotheses"}).items():
+        if old in values:
+            warn(old, new)
     if rename(values) != values:
         warn("net", "model")
     values = rename_fields(values)
@@ -96,16 +95,10 @@ def resolve(values: Mapping[str, Any]) -> StudySpec:
     if spec.evaluation_shares and not spec.evaluations:
         raise ValueError("config.evaluation_shares: expected config.evaluations to measure there")
     _check_report(spec)
-    return dataclasses.replace(spec, primary=_find_primary(spec))
-
-
-def _find_primary(spec: StudySpec) -> str | None:
-    """Returns the score that config.primary names, None if it names none."""
-    from scalelab.eval import score_names
-
     measured = (*spec.finetune.tasks, *spec.evaluations)
     with prefix_errors("config.primary"):
-        return spec.primary and score_names.find_score(spec.primary, measured)
+        primary = spec.primary and score_names.find_score(spec.primary, measured)
+    return dataclasses.replace(spec, primary=primary)
 
 
 def _check_stage(spec: StudySpec, where: str, stage: Stage) -> None:
@@ -157,12 +150,8 @@ def _check_report(spec: StudySpec) -> None:
             f"config.hypotheses: {alone[0]!r} has no score: write (('A > B', 'sst2'),), with"
             " parentheses of its own"
         )
-    if spec.ids and spec.comparison is None:
-        raise ValueError(
-            f"config.hypotheses: {spec.ids[0]!r} is an id, which needs config.comparison; or write"
-            " (('A > B', 'sst2'),)"
-        )
-    check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses: unknown")
+    without = " without config.comparison" * (spec.comparison is None)
+    check_names(spec.ids, comparison.HYPOTHESES, f"config.hypotheses{without}: unknown")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
+from scalelab.tasks import data_files
 from scalelab.tasks.records import Labels, Records
 
 JSON_LINES = "*.*.jsonl"  # files of the BabyLM Challenge, such as mnli-mm.valid.jsonl

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
-from scalelab.tasks import files
+from scalelab.tasks import data_files, files
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Labels, Records

@@ -41,6 +41,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalelab.config import cli
+from scalelab.config.pretraining import Data
 from scalelab.records import json_files
 from scalelab.tasks.task import load_task
 
@@ -299,7 +300,7 @@ def run(given: argparse.Namespace) -> None:
     from scalelab.data.corpora import open_corpus
     from scalelab.helpers.progress import show_bar
 
-    corpus = open_corpus(given.corpus, errors=given.errors, valid_rate=given.valid_rate)
+    corpus = open_corpus(given.corpus, Data(errors=given.errors, valid_rate=given.valid_rate))
     key = prepare.sentences_key(corpus)
     about = {
         "what": "self-labeled probe tasks of scalelab, no benchmark",

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scalelab.helpers import data_files
 from scalelab.helpers.names import brief
-from scalelab.tasks import treebank
+from scalelab.tasks import data_files, treebank
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import Columns
 from scalelab.tasks.records import Records

@@ -7,10 +7,9 @@ import string
 from collections.abc import Callable
 from pathlib import Path
 
-from scalelab.helpers import data_files
 from scalelab.helpers.files import listing
 from scalelab.helpers.names import check_names, load_module
-from scalelab.tasks import files
+from scalelab.tasks import data_files, files
 from scalelab.tasks.facts import Task, TaskSplit
 from scalelab.tasks.files import JSON_LINES
 from scalelab.tasks.generation import GENERATION

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from scalelab.helpers import data_files
+from scalelab.tasks import data_files
 
 SPLITS = ("train", "dev", "test")
 NUM_FIELDS = 10

@@ -65,7 +65,10 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
         axis.set_xlim(left / more, right * more)
         axis.set_title(title, fontsize="medium")
     axes[0].set_ylabel("GLUE-Large")
-    plots.add_legend(figure, 4)
+    known = {label: handle for axis in figure.axes for handle, label in
+             zip(*axis.get_legend_handles_labels(), strict=True)}  # fmt: skip
+    figure.legend(list(known.values()), list(known), loc="outside lower center",
+                  ncols=4, frameon=False)  # fmt: skip
     return figure
 
 

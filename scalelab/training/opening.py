@@ -2,7 +2,7 @@
 
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,22 +14,13 @@ from scalelab.config.fields import make_options
 from scalelab.config.pretraining import Config, science
 from scalelab.data import loading, tokenizers
 from scalelab.records import baselines, json_files, metrics, run_files, run_folder
+from scalelab.records.metrics import Progress
 from scalelab.resources import flops, host
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.beginning import Start
 from scalelab.training.pretrained import Pretrained, check_tokenizer, check_tokenizers
 from scalelab.training.pretraining import Pretraining
-from scalelab.training.progress import Progress
-
-
-class Finished:
-    """A run that has its result already: no step is left."""
-
-    over, blocks_ahead, steps_per_sec, settle = True, 0, 0.0, None
-
-    def __init__(self, result: dict[str, Any]) -> None:
-        self.result = result
 
 
 def set_up(config: Config, nets: Mapping[str, Pretrained]) -> Mesh:
@@ -114,7 +105,7 @@ def _describe(training: Pretraining) -> str:
     """Returns the lines that a run prints at its start."""
     config, plan = training.config, training.plan
     declared = {own.field: own.value for own in training.model.system.DEPARTURES}
-    rate, most = config.optim.learning_rate, config.machine.steps_per_dispatch
+    rate = config.optim.learning_rate
     protocol = declared.get("optim.learning_rate", Config().optim.learning_rate)
     facts = {
         "parameters": f"{flops.count_parameters(training.state.params):,}",
@@ -125,10 +116,6 @@ def _describe(training: Pretraining) -> str:
     }
     lines = [f"{training.name} in {training.workdir}"]
     lines += [f"  {name:<18} {value}" for name, value in facts.items()]
-    if plan.clock == "steps" and most is not None and most > plan.total:
-        lines.append(
-            f"note: config.machine.steps_per_dispatch = {most} exceeds all {plan.total:g} steps"
-        )
     return "\n".join(lines)
 
 
@@ -171,6 +158,13 @@ def finish(training: Pretraining) -> dict[str, Any]:
     system, clocks = systems.load(config.system), progress.clocks
     arrays = objectives.predicted_arrays(config.objective_weights, config.objective_options)
     unigrams = {baselines.unigram_name(array): data.unigram_nats_of(array) for array in arrays}
+    last = progress.evals[max(progress.evals, key=int)]
+    checks = baselines.check_baselines(
+        config.objective_weights, config.objective_options,
+        {**last, baselines.UNIGRAM: data.unigram_nats, **unigrams}, objectives.load_baselines(),
+        with_margin=False,
+    )  # fmt: skip
+    most = config.eval.num_examples
     unknown, num_valid = data.tokenizer.count_unknown(data.valid.tokens), len(data.valid.tokens)
     result = run_files.RunResult(
         system=config.system,
@@ -187,7 +181,11 @@ def finish(training: Pretraining) -> dict[str, Any]:
         initialised=tuple(progress.initialised),
         peak_memory_bytes=host.peak_memory_bytes(),
         remarks=(
-            *_unlearned(config, progress.evals, {baselines.UNIGRAM: data.unigram_nats} | unigrams),
+            *[
+                f"{x.objective} has learned no more than a constant predictor knows: {x.failure}"
+                for x in checks
+                if x.failure
+            ],
             *[metrics.describe_unknown(unknown, num_valid)] * bool(unknown),
         ),
         eval=progress.evals,
@@ -198,11 +196,7 @@ def finish(training: Pretraining) -> dict[str, Any]:
         validation=run_files.Corpus(data.valid.num_documents, num_valid, unknown),
         phases=tuple(
             run_files.PhaseData(
-                p.max_len,
-                len(p.train),
-                p.epoch_tokens,
-                p.padding_share,
-                p.num_validated(config.eval.num_examples),
+                p.max_len, len(p.train), p.epoch_tokens, p.padding_share, p.num_validated(most)
             )
             for p in data.phases
         ),
@@ -212,18 +206,3 @@ def finish(training: Pretraining) -> dict[str, Any]:
     if jax.process_index() == 0:
         run_files.write_result(training.workdir, result)
     return json_files.dump(result)
-
-
-def _unlearned(
-    config: Config, evals: Mapping[str, Any], unigrams: Mapping[str, float]
-) -> Iterator[str]:
-    """Yields the objectives that are no better than a constant predictor at the end."""
-    last = {**evals[max(evals, key=int)], **unigrams}
-    found = baselines.check_baselines(
-        config.objective_weights, config.objective_options, last, objectives.load_baselines(),
-        with_margin=False,
-    )  # fmt: skip
-    for check in found:
-        if check.failure:
-            name = check.objective
-            yield f"{name} has learned no more than a constant predictor knows: {check.failure}"

@@ -278,14 +278,12 @@ def freeze(config: Config, found: Mapping[str, Pretrained]) -> Config:
 def check_tokenizers(frozen: Mapping[str, Pretrained], tokenizer: Tokenizer) -> None:
     """Raises ValueError if token ids of a model of another run mean other pieces than here."""
     for name, opened in frozen.items():
-        theirs, ours = opened.tokenizer, tokenizer
-        sizes = f"{theirs.vocab_size:,} pieces there, {ours.vocab_size:,} here"
-        differing = [
-            f"id {i} is {theirs.token(i)!r} there, {ours.token(i)!r} here"
-            for i in range(min(theirs.vocab_size, ours.vocab_size))
-            if theirs.token(i) != ours.token(i)
-        ]
-        if differing or theirs.vocab_size != ours.vocab_size:
+        both = opened.tokenizer, tokenizer
+        theirs, ours = ([own.token(i) for i in range(own.vocab_size)] for own in both)
+        if theirs != ours:
+            sizes = f"{len(theirs):,} pieces there, {len(ours):,} here"
+            pairs = enumerate(zip(theirs, ours, strict=False))
+            differing = [f"id {i} is {a!r} there, {b!r} here" for i, (a, b) in pairs if a != b]
             raise ValueError(
                 f"config.machine.frozen, {name}: the run in {opened.path} has another tokenizer"
                 f" ({', '.join([sizes, *differing[:1]])}), so that its scores are of other pieces:"

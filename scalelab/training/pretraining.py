@@ -6,6 +6,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from scalelab.data.store import Row
 from scalelab.helpers.progress import timed
 from scalelab.optim import adamw
 from scalelab.records import metrics, run_folder
+from scalelab.records.metrics import Progress
 from scalelab.resources import flops
 from scalelab.state import Model, TrainState
 from scalelab.step import Blocks
@@ -28,7 +30,6 @@ from scalelab.training import feeding
 from scalelab.training.checkpoint import Checkpoints
 from scalelab.training.feeding import PhaseProgram
 from scalelab.training.pretrained import Pretrained
-from scalelab.training.progress import Progress, Reached
 
 LONG_SECS = 5.0  # a validation that takes longer is announced
 LATER_PHASE = 1e6  # losses of other lengths do not compare: checkpoints of a later phase win
@@ -43,6 +44,16 @@ class _Planned:
     advance: float  # progress in the unit of the budget; for seconds an estimate
     rate: float  # the last learning rate
     logs: bool  # whether a line follows it
+
+
+class Reached(NamedTuple):
+    """The marks that a step reached."""
+
+    words: range  # multiples of eval.pairs_every_words, as 1, 2, ...
+    shares: Sequence[float]  # machine.kept_shares
+    # Whether the step's checkpoint is never deleted: at the shares, and at N, 2 N, ... 10 N, 20 N,
+    # ... 100 N, ... words for N = eval.pairs_every_words, as the BabyLM Challenge asks for.
+    is_kept: bool
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -92,7 +103,6 @@ class Pretraining:
         if jax.process_index() == 0:  # writes; all processes save checkpoints
             given = clocks.steps, self.progress.num_lines, config.machine.tracker
             self._writer = metrics.Writer(self.workdir, *given)
-            self.progress.num_lines = self._writer.num_lines
 
     # --- Position ----------------
 
@@ -190,7 +200,6 @@ class Pretraining:
             more = {"learning_rate": planned.rate, "tokens_per_sec": self.tokens_per_sec}
             if self._writer is not None:
                 self._writer.write_means(after, progress.unlogged, **more)
-                progress.num_lines = self._writer.num_lines
             progress.unlogged.clear()
 
     def is_due(self, num_steps: int) -> bool:
@@ -261,7 +270,6 @@ class Pretraining:
         """Writes a line of metrics.jsonl."""
         if self._writer is not None:
             self._writer.write(self.clocks, values)
-            self.progress.num_lines = self._writer.num_lines
 
     def save(self, rank: float | None = None) -> None:
         """Saves a checkpoint; no step may be in flight.
@@ -269,6 +277,8 @@ class Pretraining:
         Args:
           rank: the lower the better; the best is kept beside the last ones.
         """
+        if self._writer is not None:
+            self.progress.num_lines = self._writer.num_lines
         with timed(self.timers, "save_secs"):
             state, values = self.state.replace(frozen={}), dataclasses.asdict(self.progress)
             self.checkpoints.save(state, values, rank, keep=self.reached.is_kept)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scalelab.config.pretraining import Data
 from scalelab.data import corpora
 from scalelab.data.corpora import assign_split, open_corpus
 
@@ -74,7 +75,7 @@ def test_wikitext(tmp_path, variant, pack):
         [("train", text) for text in DOCUMENTS] + [("valid", DOCUMENTS[0]), ("test", DOCUMENTS[-1])]
     )
     assert sum(ticks) == sum(path.stat().st_size for path in tmp_path.iterdir())
-    headed = open_corpus(f"wikitext:{tmp_path}", keep_headings=True)
+    headed = open_corpus(f"wikitext:{tmp_path}", Data(keep_headings=True))
     assert list(headed.documents("train")) == HEADED
     assert headed.fingerprint() != corpus.fingerprint()
 
@@ -87,7 +88,7 @@ def test_text(tmp_path):
     (tmp_path / "b.txt").write_text("\ufeffOne.\n  More of one.\n\n\nTwo.\n")
     (tmp_path / "a").mkdir()
     (tmp_path / "a/a.txt.gz").write_bytes(gzip.compress(b"Zero.\r\n\r\nHalf."))
-    corpus = open_corpus(f"text:{tmp_path}/**/*.txt*", valid_rate=1e-9)
+    corpus = open_corpus(f"text:{tmp_path}/**/*.txt*", Data(valid_rate=1e-9))
     assert list(corpus.documents("train")) == ["Zero.", "Half.", "One.\nMore of one.", "Two."]
     assert corpus.splits == ("train", "valid")
 
@@ -95,7 +96,7 @@ def test_text(tmp_path):
 def test_jsonl(tmp_path):
     lines = [json.dumps({"id": i, "text": text}) for i, text in enumerate(texts(50))]
     (tmp_path / "x.jsonl").write_text("\n".join([*lines[:30], "", *lines[30:]]))
-    corpus = open_corpus(f"jsonl:{tmp_path}/*.jsonl", valid_rate=0.3)
+    corpus = open_corpus(f"jsonl:{tmp_path}/*.jsonl", Data(valid_rate=0.3))
     assert sorted([*corpus.documents("train"), *corpus.documents("valid")]) == sorted(texts(50))
 
 
@@ -139,19 +140,22 @@ def test_tfds(tmp_path):
     TinyText(data_dir=tmp_path).download_and_prepare()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tfds, "builder", lambda name: TinyText(data_dir=tmp_path))
-        corpus = open_corpus("tfds:tiny_text", valid_rate=0.3)
+        corpus = open_corpus("tfds:tiny_text", Data(valid_rate=0.3))
         assert corpus.splits == ("train", "valid", "test")
         both = [*corpus.documents("train"), *corpus.documents("valid")]
         assert sorted(both) == sorted(texts(20))
         assert sorted(corpus.documents("test")) == sorted(texts(3))
-        assert corpus.fingerprint() == open_corpus("tfds:tiny_text", valid_rate=0.3).fingerprint()
+        assert (
+            corpus.fingerprint()
+            == open_corpus("tfds:tiny_text", Data(valid_rate=0.3)).fingerprint()
+        )
     with pytest.raises(ValueError, match="tfds:mnist: .*'text'.*image"):
         open_corpus("tfds:mnist")
 
 
 def test_the_split_is_a_partition_of_the_documents(tmp_path):
     (tmp_path / "x.txt").write_text("\n\n".join(texts(2000)))
-    corpus = open_corpus(f"text:{tmp_path}/x.txt", valid_rate=0.1)
+    corpus = open_corpus(f"text:{tmp_path}/x.txt", Data(valid_rate=0.1))
     valid = list(corpus.documents("valid"))
     train = list(corpus.documents("train"))
     assert sorted(train + valid) == sorted(texts(2000))
@@ -167,7 +171,7 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         write(folder / "wiki.train.raw", lines)
-        return open_corpus(f"wikitext:{folder}", **options).fingerprint()
+        return open_corpus(f"wikitext:{folder}", Data(**options)).fingerprint()
 
     first = make("a", LINES)
     assert make("b", LINES) == first
@@ -181,7 +185,7 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
     folder = DATA / "wikitext-2"
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
-    corpus = open_corpus(f"wikitext:{folder}", keep_headings=True)
+    corpus = open_corpus(f"wikitext:{folder}", Data(keep_headings=True))
     # 600, 60 and 60 articles (Merity et al. 2016, table 1): titles are headings of the first level.
     # An article's lead section is its own document.
     for split, articles in (("train", 600), ("valid", 60), ("test", 60)):
@@ -230,7 +234,7 @@ def test_invalid_utf8_is_named_by_file_and_byte(tmp_path, pack):
     fault = rf"x.txt{pack}: .*UTF-8 .*{len(start) + 2} .*errors=replace"
     with pytest.raises(ValueError, match=fault):
         list(open_corpus(spec).labeled())
-    got = [text for _, text in open_corpus(spec, errors="replace").labeled()]
+    got = [text for _, text in open_corpus(spec, Data(errors="replace")).labeled()]
     assert got == ["Schön."] * 3 + ["Gr\ufffd\ufffde. Zwei"]
 
 
@@ -239,7 +243,7 @@ def test_faults_of_json_and_parquet_name_the_row(tmp_path):
     spec = f"jsonl:{tmp_path}/x.jsonl"
     with pytest.raises(ValueError, match="x.jsonl, line 2: .*UTF-8 .*4"):
         list(open_corpus(spec).labeled())
-    assert ("train", "bad \ufffd half") in list(open_corpus(spec, errors="replace").labeled())
+    assert ("train", "bad \ufffd half") in list(open_corpus(spec, Data(errors="replace")).labeled())
 
     parquet(tmp_path / "train-00000-of-00001.parquet", [b" = A = ", b"", BROKEN])
     spec = f"parquet:{tmp_path}"
@@ -308,7 +312,7 @@ def test_a_validation_is_large_enough_or_a_tenth(num, words, held, tmp_path) -> 
     corpus = open_corpus(f"jsonl:{tmp_path}/x.jsonl")
     found = {split: [*corpus.documents(split)] for split in ("train", "valid")}
     assert (len(found["valid"]), len(found["train"])) == (held, num - held)
-    same = open_corpus(f"jsonl:{tmp_path}/x.jsonl", valid_rate=corpus.valid_rate)
+    same = open_corpus(f"jsonl:{tmp_path}/x.jsonl", Data(valid_rate=corpus.valid_rate))
     assert same.fingerprint() == corpus.fingerprint()
 
 

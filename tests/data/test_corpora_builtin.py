@@ -2,6 +2,7 @@
 
 import sys
 
+from scalelab.config.pretraining import Data
 from scalelab.data.corpora import builtin, open_corpus
 
 
@@ -80,11 +81,11 @@ def test_builtin_reads_without_importing(monkeypatch):
     ]
     monkeypatch.setattr(builtin, "source_files", lambda: inside)
     before = set(sys.modules)
-    corpus = open_corpus("builtin", valid_rate=0.05)
+    corpus = open_corpus("builtin", Data(valid_rate=0.05))
     found = list(corpus.labeled())
     assert set(sys.modules) - before == set()
     assert found == list(corpus.labeled())
-    assert corpus.fingerprint() == open_corpus("builtin", valid_rate=0.05).fingerprint()
+    assert corpus.fingerprint() == open_corpus("builtin", Data(valid_rate=0.05)).fingerprint()
     lines = [line for _, text in found for line in text.split("\n")]
     assert len(lines) == len(set(lines))  # what is repeated in many places is kept once
     assert not any(line.startswith((">>>", "---")) for line in lines)

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from test_corpora import parquet, texts
 
+from scalelab.config.pretraining import Data
 from scalelab.data.corpora import Corpus, open_corpus
 from scalelab.helpers import hf_datasets
 
@@ -72,7 +73,7 @@ def test_the_fingerprint_is_of_the_texts_in_their_order(tmp_path: pathlib.Path) 
 def test_a_source_without_validation_is_divided_as_json_lines_are(tmp_path: pathlib.Path) -> None:
     folder = write(tmp_path / "a", "jsonl", {"train": texts(100)})
     ours, lines = (
-        open_corpus(spec, valid_rate=0.2) for spec in (f"hf:{folder}", f"jsonl:{folder}/*")
+        open_corpus(spec, Data(valid_rate=0.2)) for spec in (f"hf:{folder}", f"jsonl:{folder}/*")
     )
     assert documents(ours) == documents(lines)
 
@@ -82,7 +83,7 @@ def test_a_config_of_a_folder(tmp_path: pathlib.Path) -> None:
     configs = "".join(f"- config_name: {x}\n  data_files: {x}.jsonl\n" for x in ("en", "de"))
     (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
     for name, count in (("en", 3), ("de", 4)):
-        rows = open_corpus(f"hf:{folder}/{name}", valid_rate=1e-9)
+        rows = open_corpus(f"hf:{folder}/{name}", Data(valid_rate=1e-9))
         assert list(rows.documents("train")) == texts(count)
     with pytest.raises(ValueError, match=f"hf:{folder}/fr: .*'fr'.*'en'"):
         open_corpus(f"hf:{folder}/fr")

@@ -10,6 +10,7 @@ import pytest
 from test_corpora import DATA
 from test_prepare import BYTEBPE, WORDPIECE, prepare_rows
 
+from scalelab.config.pretraining import Data
 from scalelab.data.corpora import assign_split, open_corpus
 from scalelab.formats import Documents, Specials, dialogue
 
@@ -127,6 +128,6 @@ def test_the_dialogues_of_dialogsum_are_turns(tmp_path) -> None:
 ])  # fmt: skip
 def test_bad_turns_are_named(turns, message, tmp_path) -> None:
     (tmp_path / "x.jsonl").write_text(json.dumps({"turns": turns}))
-    corpus = open_corpus(f"jsonl:{tmp_path}/x.jsonl", valid_rate=0.5)
+    corpus = open_corpus(f"jsonl:{tmp_path}/x.jsonl", Data(valid_rate=0.5))
     with pytest.raises(ValueError, match=message):
         [*corpus.documents("train")]

@@ -20,7 +20,7 @@ def test_workers_give_what_one_process_gives(monkeypatch):
     documents += [("train", " \n "), ("valid", "\n".join(map(paragraph, range(30))))]
     monkeypatch.setattr(parallel, "CHUNK_CHARS", 700)
     serial, several = (
-        list(parallel.work(parallel.segmenter, parallel.chunks(documents), n)) for n in (0, 2)
+        list(parallel.work(parallel.segment, parallel.chunks(documents), n)) for n in (0, 2)
     )
     assert len(serial) > 10 and several == serial
     expected = [sentences.split(text) for split, text in documents if split == "train"]
@@ -28,21 +28,17 @@ def test_workers_give_what_one_process_gives(monkeypatch):
     assert text == "".join("\n".join(found) + "\n\n" for found in expected if found)
 
 
-def dying():
-    return os._exit
-
-
 def test_a_worker_that_dies_is_reported():
     with pytest.raises(OSError, match="num_workers=1"):
-        list(parallel.work(dying, range(9), 2))
+        list(parallel.work(os._exit, range(9), 2))
 
 
 def test_workers_end_with_a_parent_that_is_killed():
     code = """
-import functools, operator, os, signal
+import os, signal
 from scalelab.data import parallel
 if __name__ == "__main__":
-    answers = parallel.work(functools.partial(operator.itemgetter, 0), ["text"] * 9, 2)
+    answers = parallel.work(str.upper, ["text"] * 9, 2)
     next(answers)
     import multiprocessing
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

@@ -74,7 +74,7 @@ def test_long_documents_are_a_seeded_choice_of_the_share_asked_for():
 def test_the_rate_of_long_examples_comes_out(config, name, rate):
     documents = {"train": make_documents(3000), "valid": make_documents(30, seed=1)}
     given = config(data__format=name, long__example_rate=rate)
-    short, long = phases.make_phases(given, documents, SPECIALS, "key")
+    short, long = phases.PhaseMaker(given, documents, SPECIALS, "key").make()
     assert (short.max_len, short.batch_size, long.max_len, long.batch_size) == (32, 8, 128, 2)
     found = len(long.train) / (len(long.train) + len(short.train))
     assert found == pytest.approx(rate, rel=0.05)
@@ -86,7 +86,7 @@ def num_text(store):
 
 @pytest.mark.parametrize("rate", [0.1, 0.0])
 def test_phases_share_the_documents_and_validation_has_all_of_them(config, documents, rate):
-    made = phases.make_phases(config(long__example_rate=rate), documents, SPECIALS, "key")
+    made = phases.PhaseMaker(config(long__example_rate=rate), documents, SPECIALS, "key").make()
     assert len(made) == 1 + (rate > 0)
     assert sum(num_text(p.train) for p in made) == len(documents["train"].tokens)
     for phase in made:
@@ -99,8 +99,8 @@ def test_phases_share_the_documents_and_validation_has_all_of_them(config, docum
 
 def test_a_second_phase_of_no_epochs_leaves_the_first_as_it_is(config, documents):
     """Short sequences only (protocol, 7.5.5): the first phase's examples, not all documents."""
-    short, _ = phases.make_phases(config(), documents, SPECIALS, "key")
-    (only,) = phases.make_phases(config(long__epoch_rate=0.0), documents, SPECIALS, "key")
+    short, _ = phases.PhaseMaker(config(), documents, SPECIALS, "key").make()
+    (only,) = phases.PhaseMaker(config(long__epoch_rate=0.0), documents, SPECIALS, "key").make()
     assert only.train.fingerprint() == short.train.fingerprint()
     assert (only.max_len, only.steps_per_epoch) == (short.max_len, short.steps_per_epoch)
 
@@ -113,7 +113,7 @@ def test_a_store_is_made_once_and_again_for_whatever_changes_it(config, document
     def made(specials=SPECIALS, key="key", **fields):
         calls.clear()
         given = config(**({"data__format": "segment_pair"} | fields))
-        phases.make_phases(given, documents, specials, key)
+        phases.PhaseMaker(given, documents, specials, key).make()
         return len(calls)
 
     assert made() == 6  # two counts for the share, and two splits of two phases
@@ -136,4 +136,4 @@ def test_too_little_text_is_refused(config):
         (few, r" \d .*length 32.*batch of 8"), (no_validation, "validation .*valid_rate"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
-            phases.make_phases(config(), documents, SPECIALS, message)
+            phases.PhaseMaker(config(), documents, SPECIALS, message).make()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import transformers
 
+from scalelab.config.pretraining import Data
 from scalelab.data import prepare, sentences, tokenizers
 from scalelab.data.corpora import open_corpus
 
@@ -24,7 +25,7 @@ def prepare_rows(rows, spec, folder):
     """Prepares a corpus of JSON lines with few pieces, a fifth of it for validation."""
     (folder / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     spec = dataclasses.replace(spec, vocab_size=80 if spec is WORDPIECE else 290)
-    source = open_corpus(f"jsonl:{folder}/x.jsonl", valid_rate=0.2)
+    source = open_corpus(f"jsonl:{folder}/x.jsonl", Data(valid_rate=0.2))
     return prepare.prepare_documents(source, spec, folder / "cache", num_workers=0, progress=False)
 
 
@@ -53,7 +54,7 @@ def run(corpus, directory, spec=WORDPIECE, **options):
     options = dict(num_workers=0, progress=False) | options
     given = {name: options.pop(name) for name in ("errors", "keep_headings", "valid_rate")
              if name in options}  # fmt: skip
-    source = open_corpus(f"wikitext:{corpus}", **given)
+    source = open_corpus(f"wikitext:{corpus}", Data(**given))
     return prepare.prepare_documents(source, spec, directory, **options)
 
 
@@ -118,7 +119,7 @@ def test_sentences_without_tokens_are_left_out(tmp_path):
     some = "Plain words here. More plain words.", "\x03\nAnd the plain words. \x04"
     texts = ["\x01\x02", *some] * 20
     (tmp_path / "x.txt").write_text("\n\n".join(texts))
-    source = open_corpus(f"text:{tmp_path}/x.txt", valid_rate=0.4)
+    source = open_corpus(f"text:{tmp_path}/x.txt", Data(valid_rate=0.4))
     spec = tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
     options = dict(progress=False, num_workers=0)
     prepared = prepare.prepare_documents(source, spec, tmp_path / "cache", **options)

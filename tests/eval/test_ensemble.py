@@ -4,6 +4,7 @@ import pathlib
 
 import law_folders
 import numpy as np
+import predicted
 import pytest
 import task_folders
 
@@ -21,7 +22,7 @@ MEMBERS = np.array([  # each alone is right in 2, 2 and 3 of 4; their mean in al
 def write(folder: pathlib.Path, shares: np.ndarray, name: str = "predictions", **given) -> None:
     fields = {"texts": [list("abcd")], "gold": GOLD, "labels": ["x", "y", "z"]} | given
     with np.errstate(divide="ignore"):
-        predictions.write(folder / f"{name}.tsv", outputs=np.log(shares), **fields)
+        predicted.write(folder / f"{name}.tsv", outputs=np.log(shares), **fields)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_scores_of_a_regression_are_averaged(tmp_path) -> None:
     for k, scores in enumerate(members):
         folder = tmp_path / f"stsb/seed{k}"
         given = {"texts": [list("abcd")], "gold": gold, "labels": None}
-        predictions.write(folder / "predictions.tsv", outputs=scores[:, None], **given)
+        predicted.write(folder / "predictions.tsv", outputs=scores[:, None], **given)
     table = ensemble.score([tmp_path / f"stsb/seed{k}" for k in range(2)]).set_index("metric")
     assert table["ensemble"]["pearson"] == pytest.approx(1.0)
     assert table["best"]["pearson"] < 0.95
@@ -108,6 +109,6 @@ def test_tags_and_spans_have_no_average(tmp_path) -> None:
     for folder in folders:
         words = np.array(["a", "b"])
         given = {"texts": [["x", "y"]], "gold": words, "labels": None}
-        predictions.write(folder / "predictions.tsv", outputs=words[:, None], **given)
+        predicted.write(folder / "predictions.tsv", outputs=words[:, None], **given)
     with pytest.raises(ValueError, match="no average"):
         ensemble.score(folders)

@@ -158,7 +158,6 @@ def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
     ("glue", f"{R} --tasks=", "--tasks is empty"),
     ("glue", f"{R} --tasks=rte --mnli_first", "mnli"),
     ("glue", f"{R} --tasks=rte,mnli --config.sharing=hard --mnli_first", "--mnli_first"),
-    ("rte", f"{R} --seeds_together=2", "--seeds_together .*study run"),
     ("glue", f"{R} {TWO} --config.sharing=hard --recipe=turc", "grid.*learning_rate=0.0003"),
     ("glue", f"{R} {TWO} --config.sharing=hard --per_task=rte.sharing=None", "equal"),
     ("glue", f"{R} --tasks=rte,mpc --config.sharing=hard", "'mpc'.*'mrpc'"),

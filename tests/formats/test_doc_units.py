@@ -134,7 +134,7 @@ def test_a_tokenizer_without_capitals_has_no_entities(caplog) -> None:
     config = Config(data=dataclasses.replace(Config().data, format="doc_units"))
     documents, specials = {"train": encode(write(0, 150))}, Specials((1,), (2,), (3,))
     with caplog.at_level("WARNING", logger="scalelab"):
-        made = phases._Maker(config, documents, specials, None, False, tokenizer).annotated
+        made = phases.PhaseMaker(config, documents, specials, None, tokenizer=tokenizer).annotated
     units = made["train"].units
     assert not (units & ENTITY).any() and (units & PHRASE).any()
     assert "no entities" in caplog.text

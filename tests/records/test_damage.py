@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
+import predicted
 import pytest
 import run_folders
 import study_folders
@@ -60,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     outputs = np.eye(2, dtype=np.float32)
     table = folder / "predictions.tsv"
     given = dict(texts=[["a", "b"]], gold=np.array([0, 1]), outputs=outputs, labels="01")
-    predictions.write(table, **given)
+    predicted.write(table, **given)
     predictions.pack(folder / "predictions.npz", predictions.read(table))
     likelihood.save_partial(folder / "scores.npz", scores=np.arange(9))
     special = (("pad", "[PAD]"), ("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"))

@@ -176,16 +176,15 @@ def test_clock_text() -> None:
 def test_the_time_left_counts_from_where_the_run_was_continued(monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    left = progress.Eta()
-    left.start(0.5)
+    left = progress.Eta(0.5)
     assert left.text(0.5) == "?"
     now[0] += 60
     assert left.text(0.6) == "4m00s"
 
 
-def test_progress_overwrites_itself_on_a_terminal() -> None:
-    stream = Terminal()
-    shown = progress.Progress(stream)
+def test_progress_overwrites_itself_on_a_terminal(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream := Terminal())
+    shown = progress.Progress()
     shown.show("a long line")
     shown.show("short")
     shown.show("end", final=True)

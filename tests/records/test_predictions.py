@@ -1,6 +1,7 @@
 """predictions.tsv comes back as it was written; the pictures show what they should."""
 
 import numpy as np
+import predicted
 import pytest
 
 from scalelab.records import plots, predictions
@@ -21,7 +22,7 @@ def test_classes_and_scores_come_back_as_they_were(tmp_path, num_texts: int) -> 
     gold = rng.integers(0, 3, len(ODD))
     outputs = rng.normal(0, 5, (len(ODD), 3)).astype(np.float32)
     path = tmp_path / "predictions.tsv"
-    predictions.write(path, texts=texts, gold=gold, outputs=outputs, labels=labels)
+    predicted.write(path, texts=texts, gold=gold, outputs=outputs, labels=labels)
     found = predictions.read(path)
     assert found.texts == tuple(texts)
     assert found.labels == labels
@@ -36,7 +37,7 @@ def test_classes_and_scores_come_back_as_they_were(tmp_path, num_texts: int) -> 
     # Scores bit for bit.
     gold = rng.random(10).astype(np.float32) * 5
     outputs = rng.normal(0, 1e-5, (10, 1)).astype(np.float32)
-    predictions.write(path, texts=texts, gold=gold, outputs=outputs, labels=None)
+    predicted.write(path, texts=texts, gold=gold, outputs=outputs, labels=None)
     found = predictions.read(path)
     np.testing.assert_array_equal(found.gold, gold)
     np.testing.assert_array_equal(found.predicted, outputs[:, 0])
@@ -47,10 +48,10 @@ def test_a_file_by_hand(tmp_path) -> None:
     """log 3 against 0: probabilities 3/4 and 1/4."""
     path, outputs, scores = tmp_path / "x.tsv", np.array([[0.0, np.log(3.0)]]), np.array([[2.5]])
     given = dict(texts=[["a\tb"]], gold=np.array([0]), outputs=outputs, labels=("n", "y"))
-    predictions.write(path, **given)
+    predicted.write(path, **given)
     row = "0\ta\\tb\tn\ty\t0.75\t0.25\t0.75"
     assert path.read_text() == f"{HEADER}\tp:n\tp:y\n{row}\n"
-    predictions.write(path, texts=[["a"], ["b"]], gold=np.array([5.0]), outputs=scores, labels=None)
+    predicted.write(path, texts=[["a"], ["b"]], gold=np.array([5.0]), outputs=scores, labels=None)
     header = HEADER.replace("text", "text1\ttext2")
     assert path.read_text() == f"{header}\n0\ta\tb\t5.0\t2.5\t\n"
 
@@ -72,7 +73,7 @@ def test_another_archive_is_refused(tmp_path) -> None:
     gold = np.array([0, 1])
     outputs = np.eye(2, dtype=np.float32)
     table = tmp_path / "predictions.tsv"
-    predictions.write(table, texts=[["a", "b"]], gold=gold, outputs=outputs, labels="01")
+    predicted.write(table, texts=[["a", "b"]], gold=gold, outputs=outputs, labels="01")
     predictions.pack(path, predictions.read(table))
     np.testing.assert_array_equal(predictions.read(path).gold, gold)
     arrays = dict(np.load(path))

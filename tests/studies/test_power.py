@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.stats
+import seed_spread
 import study_folders
 import tiny
 
@@ -31,7 +32,7 @@ def test_the_spread_of_planted_losses(tmp_path) -> None:
     runs += [{"system": "bert", "shape": "2x32x9", "seed": s, "loss": 99.0 * s, "finished": s > 0}
              for s in range(4)]  # fmt: skip
     study_folders.write_study(tmp_path / "packed", runs)
-    (found,) = power.measure_spreads(tmp_path)
+    (found,) = seed_spread.measure_spreads(tmp_path)
     pairs = [np.var(numbers[a] - numbers[b], ddof=1) for a, b in ((0, 1), (0, 2), (1, 2))]
     expected = np.sqrt(np.mean(pairs))
     assert found == Spread("tiny", "loss", pytest.approx(expected, rel=1e-3), 3, 4, "invented")
@@ -81,6 +82,6 @@ def test_the_table_is_that_of_the_packed_studies(folder: str, tmp_path) -> None:
     if folder:
         (tmp_path / "some").mkdir()
         (tmp_path / "some" / folder).symlink_to(tiny.ROOT / "results" / folder)
-    made = power.measure_spreads(tmp_path / ("some" if folder else "results"))
+    made = seed_spread.measure_spreads(tmp_path / ("some" if folder else "results"))
     known = [own for own in power.load().values() if folder in ("", own.study)]
     assert len(known) >= 3 and known == made

@@ -86,15 +86,12 @@ def test_a_terminal_has_a_table_of_running_jobs_and_a_log_has_lines(tmp_path) ->
 # --- The time left --------------------------------------------------------------------------------
 
 
-def test_the_time_left_is_corrected_by_the_pace_and_never_stands_still(monkeypatch) -> None:
+def test_the_time_left_is_corrected_by_the_pace_and_never_stands_still() -> None:
     """By hand: 40 s are planned for one process, and two work."""
-    now = iter((0.0, 0.0, 8.0, 20.0, 20.0))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    pace = progress.Pace()
-    assert pace.correct(40.0, 2) == 20.0
-    assert pace.correct(40.0, 2) == 20 * (20 + 16) / 20  # nothing has happened for 8 s
-    assert pace.correct(20.0, 2) == 10 * (20 + 40) / (20 + 20)  # half of it took as long as all
-    assert pace.correct(0.0, 2) == 0 and pace.correct(None, 2) is None
+    assert progress.correct(40.0, 40.0, 0.0) == 40.0
+    assert progress.correct(40.0, 40.0, 16.0) == 40 * (20 + 16) / 20  # nothing in 8 s
+    assert progress.correct(20.0, 40.0, 40.0) == 20 * (20 + 40) / (20 + 20)  # half took as all
+    assert progress.correct(0.0, 40.0, 40.0) == 0 == progress.correct(0.0, 0.0, 8.0)
 
 
 def test_no_time_is_left_only_when_all_is_done(tmp_path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import predicted
 
 from scalelab.records import predictions, run_files
 from scalelab.tasks import metrics
@@ -86,7 +87,7 @@ def write_run(folder: Path, task: str, seed: int, num_wrong: int | dict[str, int
         labels = None if task == "stsb" else [str(c) for c in range(gold.max() + 1)]
         path = run / f"predictions{f'-{split}' if place else ''}.tsv"
         outputs = outputs_of(task, gold, wrong)
-        predictions.write(path, texts=[texts], gold=gold, outputs=outputs, labels=labels)
+        predicted.write(path, texts=[texts], gold=gold, outputs=outputs, labels=labels)
         made = predictions.read(path)
         dev[split] = {m: metrics.METRICS[m](made.gold, made.predicted) for m in METRICS[task]}
     result = {

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import numpy as np
+import predicted
 import pytest
 
 from scalelab.records import predictions
@@ -70,7 +71,7 @@ def test_exact_match_and_f1_by_hand(answers, predicted, exact, f1) -> None:
 def test_predictions_that_are_texts_are_read_as_written(tmp_path) -> None:
     gold, found = np.array(["a\tb", "\\n"]), np.array(["", "x\ny"])
     path = tmp_path / "predictions.tsv"
-    predictions.write(path, texts=[["q", "r"]], gold=gold, outputs=found[:, None], labels=None)
+    predicted.write(path, texts=[["q", "r"]], gold=gold, outputs=found[:, None], labels=None)
     predictions.pack(tmp_path / "predictions.npz", predictions.read(path))
     for made in map(predictions.read, (path, tmp_path / "predictions.npz")):
         assert (made.gold.tolist(), made.predicted.tolist()) == (gold.tolist(), found.tolist())

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.records.metrics import Clocks
+from scalelab.records.metrics import Clocks, Progress
 from scalelab.state import TrainState
 from scalelab.training import checkpoint
 from scalelab.training.checkpoint import Checkpoints
-from scalelab.training.progress import Progress
 
 
 def state_of(step: int) -> TrainState:

@@ -5,21 +5,20 @@ this package with a `VERSION` and a function `read(argument, settings) -> Source
 its name. Readers share the functions at the end of this file.
 """
 
-import contextlib
 import dataclasses
 import functools
 import glob
-import gzip
 import hashlib
 import json
-import lzma
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+from scalelab.config.pretraining import Data
 from scalelab.formats import ENTITY, PHRASE, SPEAKER, TURN
-from scalelab.helpers.files import reading
-from scalelab.helpers.names import load_module, module_names, nearest
+from scalelab.helpers.files import read_byte_lines, reading
+from scalelab.helpers.names import check_names, load_module, module_names
 
 MAX_CHARS = 1 << 22  # a longer document becomes several
 SPLIT_SEED = 0
@@ -32,15 +31,6 @@ TURNS = {f"turn{k}": TURN + k * SPEAKER for k in range(4)}  # by speaker; 3: any
 
 Tick = Callable[[int], None]  # called with the number of bytes read since the last call
 Span = tuple[int, int, str]  # first character, the one after the last, kind in UNITS or TURNS
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """How a corpus is read; the fields are arguments of `open_corpus`."""
-
-    keep_headings: bool = False
-    errors: str = "strict"
-    valid_rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +53,7 @@ class Corpus:
     """A text collection with a training, a validation and, where there is one, a test split."""
 
     spec: str
-    settings: Settings
+    settings: Data
     source: Source
     version: str
 
@@ -91,10 +81,7 @@ class Corpus:
 
     def documents(self, split: str, tick: Tick = lambda num_bytes: None) -> Iterator[str]:
         """Streams the documents of one of `splits`, paragraphs joined by line breaks."""
-        if split not in self.splits:
-            raise ValueError(
-                f"corpus {self.spec} has no split {split!r}: {nearest(split, self.splits)}"
-            )
+        check_names([split], self.splits, f"corpus {self.spec} has no split")
         source_split = "train" if self.divided and split == "valid" else split
         return (text for name, text in self._read(source_split, tick) if name == split)
 
@@ -113,50 +100,38 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over the source's content, the settings and the reader's version."""
-        settings = dataclasses.asdict(self.settings) | {"split_seed": SPLIT_SEED}
+        settings: dict[str, Any] = {"keep_headings": self.settings.keep_headings}
+        settings["errors"] = self.settings.errors
         if self.divided:
-            settings["valid_rate"] = self.valid_rate
-        else:
-            del settings["split_seed"], settings["valid_rate"]
+            settings |= {"valid_rate": self.valid_rate, "split_seed": SPLIT_SEED}
         facts = [self.spec.partition(":")[0], self.version, settings, self.source.identity()]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def open_corpus(
-    spec: str,
-    *,
-    keep_headings: bool = False,
-    errors: str = "strict",
-    valid_rate: float | None = None,
-) -> Corpus:
-    """Opens a corpus by its name.
+def open_corpus(spec: str, settings: Data = Data()) -> Corpus:  # noqa: B008 frozen
+    """Opens the corpus `reader:argument`; `builtin` takes no argument.
 
-    Args:
-      spec: `reader:argument`; `builtin` takes no argument.
-      keep_headings: keeps a WikiText section's heading as the first line of its document.
-      errors: what invalid UTF-8 does: "strict" stops, naming file and byte; "replace" goes on.
-      valid_rate: share of the documents for validation, where the source has no such part. None:
-        VALID_RATE of the reader, or the share that is enough, see `choose_rate`.
+    Of the `settings` it reads keep_headings, errors and valid_rate. Without a valid_rate the
+    corpus has VALID_RATE of the reader, or the share that is enough, see `choose_rate`.
 
     Raises:
       ValueError: unknown reader, nothing there to read, or a setting out of range.
     """
-    if errors not in ("strict", "replace"):
-        raise ValueError(f"data.errors must be strict or replace, got {errors!r}")
-    if valid_rate is not None and not 0.0 < valid_rate < 1.0:
-        raise ValueError(f"data.valid_rate must lie between 0 and 1, got {valid_rate}")
+    if settings.errors not in ("strict", "replace"):
+        raise ValueError(f"data.errors must be strict or replace, got {settings.errors!r}")
+    if settings.valid_rate is not None and not 0.0 < settings.valid_rate < 1.0:
+        raise ValueError(f"data.valid_rate must lie between 0 and 1, got {settings.valid_rate}")
     name, _, argument = spec.partition(":")
     readers = module_names("data.corpora")
     if name == "imported":
         raise ValueError("the run was imported, so it has no corpus")
     if name not in readers and (found := _suggest_reader(spec)):
         raise ValueError(f"corpus {spec} names no reader: did you mean {found}?")
-    if name not in readers:
-        raise ValueError(f"unknown corpus reader {name!r} in {spec!r}: {nearest(name, readers)}")
+    check_names([name], readers, f"corpus {spec!r}: unknown corpus reader")
     reader = load_module("data.corpora", name)
-    if valid_rate is None:
-        valid_rate = getattr(reader, "VALID_RATE", None)
-    settings = Settings(keep_headings, errors, valid_rate)
+    if settings.valid_rate is None:
+        rate = getattr(reader, "VALID_RATE", None)
+        settings = dataclasses.replace(settings, valid_rate=rate)
     return Corpus(spec, settings, reader.read(argument, settings), reader.VERSION)
 
 
@@ -280,25 +255,9 @@ def digest(path: Path) -> str:
 
 
 def lines(path: Path, errors: str, tick: Tick) -> Iterator[str]:
-    """Streams the lines of a UTF-8 file without their line breaks; unpacks `.gz` and `.xz`.
-
-    In a file without line feeds, lines end at carriage returns. `errors` is as in `decode`.
-    """
-    passed = offset = number = 0
-    unpack = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, contextlib.nullcontext)
-    with reading(path), path.open("rb") as packed, unpack(packed) as file:
-        while line := file.readline():
-            size, end = len(line), b"\n" if offset or line.endswith(b"\n") else b"\r"
-            # Bytes are split before they are decoded, so that a long line has few copies.
-            for part in line.rstrip(b"\r\n").split(end):
-                yield decode(part, errors, path, offset).removeprefix("\ufeff" * (number == 0))
-                number += 1
-            offset += size
-            if number % 1000 == 0:
-                now = packed.tell()
-                tick(now - passed)
-                passed = now
-        tick(packed.tell() - passed)
+    """Streams the lines of a file as `read_byte_lines` does, decoded; `errors` as in `decode`."""
+    for number, (offset, line) in enumerate(read_byte_lines(path, tick)):
+        yield decode(line, errors, path, offset).removeprefix("\ufeff" * (number == 0))
 
 
 def decode(text: bytes | str, errors: str, where: object, offset: int = 0) -> str:

@@ -45,7 +45,7 @@ MIN_WORDS = 6
 MIN_SHARE = 0.75  # this share of a paragraph's words must look English
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens the corpus; raises ValueError if an argument was given."""
     del settings
     if argument:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scalelab.data import corpora
 from scalelab.data.corpora.tfds import FIELD, find_splits
 from scalelab.helpers import hf_datasets
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -17,7 +17,7 @@ VERSION = "1"
 BATCH_ROWS = 1000
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens OWNER/NAME, OWNER/NAME/CONFIG or a folder, and its feature `text`.
 
     `datasets` keeps the rows in its own cache, which is mapped into memory, never read as a whole.
@@ -27,8 +27,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     names = find_splits(spec, loaded)
     for source in names.values():
         features = loaded[source].features
-        if FIELD not in features:
-            raise ValueError(f"corpus {spec}: no feature {FIELD!r}; {nearest(FIELD, features)}")
+        check_names([FIELD], features, f"corpus {spec}: no feature")
         if getattr(features[FIELD], "dtype", None) not in ("string", "large_string"):
             raise ValueError(f"corpus {spec}: {FIELD!r} is {features[FIELD]}, expected a string")
     splits = {name: loaded[source].select_columns(FIELD) for name, source in names.items()}

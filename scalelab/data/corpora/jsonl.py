@@ -11,13 +11,13 @@ from pathlib import Path
 
 from scalelab.data import corpora
 from scalelab.helpers.files import parse_json
-from scalelab.helpers.names import brief, nearest, prefix_errors
+from scalelab.helpers.names import brief, check_names, prefix_errors
 
 VERSION = "1"
 FIELD, SPANS, TURNS = "text", "spans", "turns"
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens the files that match `argument`; `.gz` and `.xz` are unpacked."""
 
     def records(paths: list[Path], tick: corpora.Tick) -> Iterator[tuple[str, list[corpora.Span]]]:
@@ -70,9 +70,7 @@ def _check(spans: object, num_chars: int, where: str) -> list[corpora.Span]:
     for span in found:
         if not isinstance(span, list) or list(map(type, span)) != [int, int, str]:
             raise ValueError(f"{where}: expected a span [start, end, kind], got {brief(span)}")
-        if span[2] not in corpora.UNITS:
-            valid = nearest(span[2], corpora.UNITS)
-            raise ValueError(f"{where}: unknown kind of span {span[2]!r}: {valid}")
+        check_names([span[2]], corpora.UNITS, f"{where}: unknown kind of span")
     last, found = 0, sorted(map(tuple, found))
     for begin, end, _ in found:
         if not last <= begin < end <= num_chars:

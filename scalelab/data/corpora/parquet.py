@@ -10,14 +10,14 @@ from pathlib import Path
 from scalelab.data import corpora
 from scalelab.data.corpora.wikitext import sections
 from scalelab.helpers.files import listing, reading
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 
 VERSION = "1"
 COLUMN = "text"
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens the files in the folder `argument`; raises ValueError without a training file."""
     folder = corpora.folder(argument, "parquet")
     files = {split: sorted(folder.glob(f"{source}-*.parquet")) for source, split in SPLITS.items()}
@@ -37,9 +37,7 @@ def _lines(path: Path, errors: str, tick: corpora.Tick) -> Iterator[str]:
     import pyarrow.parquet
 
     with reading(path), pyarrow.parquet.ParquetFile(path) as file:
-        if COLUMN not in file.schema_arrow.names:
-            near = nearest(COLUMN, file.schema_arrow.names)
-            raise ValueError(f"{path}: there is no column {COLUMN!r}; {near}")
+        check_names([COLUMN], file.schema_arrow.names, f"{path}: there is no column")
         size = path.stat().st_size
         rows = max(1, file.metadata.num_rows)
         for batch in file.iter_batches(columns=[COLUMN]):

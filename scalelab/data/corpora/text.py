@@ -8,7 +8,7 @@ from scalelab.data import corpora
 VERSION = "1"
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens the files that match `argument`; `.gz` and `.xz` are unpacked."""
 
     def documents(paths: list[Path], tick: corpora.Tick) -> Iterator[str]:

@@ -4,14 +4,14 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from scalelab.data import corpora
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 
 VERSION = "1"
 FIELD = "text"
 SPLITS = {"train": "train", "validation": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens a data set, such as `wiki40b/en` or `lm1b:1.1.0`, and its feature `text`."""
     try:
         import tensorflow_datasets as tfds  # takes seconds, and only this reader needs it
@@ -20,8 +20,7 @@ def read(argument: str, settings: corpora.Settings) -> corpora.Source:
     try:
         builder = tfds.builder(argument)
         features = list(builder.info.features or {})
-        if FIELD not in features:
-            raise ValueError(f"no feature {FIELD!r}; {nearest(FIELD, features)}")
+        check_names([FIELD], features, "no feature")
         builder.download_and_prepare()
     except Exception as error:  # whatever a data set's own code or its server comes up with
         message = str(error).strip().split("\n")[0]

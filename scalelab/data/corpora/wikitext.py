@@ -18,7 +18,7 @@ PACKINGS = ("", ".gz", ".xz")
 _HEADING = re.compile(r" (=(?: =)*) (\S.*?) (=(?: =)*) ?")
 
 
-def read(argument: str, settings: corpora.Settings) -> corpora.Source:
+def read(argument: str, settings: corpora.Data) -> corpora.Source:
     """Opens the corpus in the folder `argument`: all files of one variant, raw before tokens."""
     folder = corpora.folder(argument, "wikitext")
     for variant in VARIANTS:

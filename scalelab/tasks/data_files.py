@@ -7,17 +7,13 @@ A byte order mark is dropped, and NUL is an error.
 
 import contextlib
 import csv
-import gzip
-import io
-import lzma
 import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scalelab.helpers.files import parse_json, reading
+from scalelab.helpers.files import PACKED, parse_json, read_byte_lines, reading
 from scalelab.helpers.names import brief, nearest
 
-PACKED = {".gz": gzip, ".xz": lzma}
 FAULTS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -50,36 +46,24 @@ def read_bytes(path: pathlib.Path) -> bytes:
 
 
 def read_lines(
-    path: pathlib.Path, encoding: str = "utf-8-sig", errors: str = "strict"
+    path: pathlib.Path, encoding: str = "utf-8", errors: str = "strict"
 ) -> Iterator[str]:
     """Yields the lines of a text, plain, `.gz` or `.xz`, without their ends.
 
     Raises:
       ValueError: as `read_bytes`; or a line holds NUL or is not UTF-8.
     """
-    with (
-        reading(path),
-        PACKED[path.suffix].open(path) if path.suffix in PACKED else path.open("rb") as packed,
-        io.TextIOWrapper(packed, encoding, errors, newline="\n") as file,
-    ):
+    for number, (offset, line) in enumerate(read_byte_lines(path), 1):
         try:
-            for number, line in enumerate(file, 1):
-                if "\0" in line:
-                    raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")
-                if number == 1 and line[-1] != "\n":
-                    yield from line.rstrip("\r").split("\r")
-                else:
-                    yield line.rstrip("\r\n")
-        except UnicodeDecodeError:
-            content = read_bytes(path)
-            try:
-                content.decode()
-            except UnicodeDecodeError as error:  # counts from the file's first byte
-                line, at = content.count(b"\n", 0, error.start) + 1, f"byte {error.start}"
-                raise ValueError(
-                    f"{path}, line {line}: invalid UTF-8 at {at} ({error.reason}); save the file"
-                    " as UTF-8"
-                ) from None
+            text = line.decode(encoding, errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: invalid UTF-8 at byte {offset + error.start}"
+                f" ({error.reason}); save the file as UTF-8"
+            ) from None
+        if "\0" in text:
+            raise ValueError(f"{path}, line {number}: holds NUL; save the file as UTF-8")
+        yield text.removeprefix("\ufeff" * (number == 1))
 
 
 def read_fields(
