@@ -217,6 +217,15 @@ def draw_losses(study: Study, *_: object, clock: Clock) -> "Figure | None":
     return figure
 
 
+def captions(study: Study) -> dict[str, str]:
+    """Returns the captions of the figures; those of losses name what the study's figures draw."""
+    drawn = _loss_score(study).replace("_", " ")
+    return {
+        name: text.replace("alidation loss", f"alidation {drawn}")
+        for name, text in CAPTIONS.items()
+    }
+
+
 def _loss_score(study: Study) -> str:
     """Returns what figures of losses draw: bits per byte if they are primary, else "loss"."""
     lines = [line for run in study.runs for own in run.curves.values() for line in own]

@@ -139,7 +139,7 @@ def make(
     figures.save(first, folder / "figures")
     makers = figures.FIGURES | {**comparison.FIGURES}
     drawn = figures.write(request, folder / "figures", makers)
-    captions = figures.CAPTIONS | {**comparison.CAPTIONS}
+    captions = figures.captions(study) | {**comparison.CAPTIONS}
     return _write_pages(folder, {
         "study": study, "design": describe_design(study), "primary": primary,
         "answer": answer.answer(findings, why_none, study.facts.primary),

@@ -363,7 +363,9 @@ def test_final_losses_by_parameters(tmp_path) -> None:
             assert len(best) == 2
             assert dict(zip(*line.get_data(), strict=True)) == pytest.approx(best)
             words = line.axes.get_ylabel()
-            assert ("bits per byte" in words) == (primary == "bits_per_byte")
+            caption = figures.captions(own)["loss_by_parameters"]
+            for text in (words, caption):
+                assert ("bits per byte" in text) == (primary == "bits_per_byte")
         curves = figures.draw_losses(own, clock=CLOCKS["tokens"]).axes[1].get_lines()
         (first,) = study.points[0].runs[0].curves[64][:1]
         assert any(x.get_ydata()[0] == first[f"eval/{primary}"] for x in curves)
