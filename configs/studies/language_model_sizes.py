@@ -1,7 +1,7 @@
 """Language models before the Transformer, and two Transformers, at three widths.
 
   python -m scalelab.study run --workdir=runs/language_model_sizes \
-    --config=configs/studies/language_model_sizes.py:seeds=2
+    --config=configs/studies/language_model_sizes.py:seeds=3
 
 Text, budget and scores are those of before_transformers.py, which has one width, and so are the
 systems but for ELMo. Each has its best learning rate of that study and the next lower one; n-grams
