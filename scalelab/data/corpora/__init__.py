@@ -127,7 +127,7 @@ def open_corpus(spec: str, settings: Data = Data()) -> Corpus:  # noqa: B008 fro
         raise ValueError("the run was imported, so it has no corpus")
     if name not in readers and (found := _suggest_reader(spec)):
         raise ValueError(f"corpus {spec} names no reader: did you mean {found}?")
-    check_names([name], readers, f"corpus {spec!r}: unknown corpus reader")
+    check_names([name], readers, f"corpus {spec!r}: unknown reader")
     reader = load_module("data.corpora", name)
     if settings.valid_rate is None:
         rate = getattr(reader, "VALID_RATE", None)
