@@ -209,7 +209,7 @@ def test_wikitext_2_has_its_published_numbers_of_articles():
     ("FOLDER", "did you mean wikitext:FOLDER\\?"),
     ("EMPTY", "did you mean text:EMPTY/\\*.txt\\?"),
     ("FOLDER/wiki.train.raw", "did you mean text:FOLDER/wiki"),
-    ("", "unknown corpus reader ''"),
+    ("", "unknown reader ''"),
 ])  # fmt: skip
 def test_missing(tmp_path, spec, message):
     (tmp_path / "empty").mkdir()
