@@ -16,7 +16,7 @@ import itertools
 import pathlib
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -343,7 +343,7 @@ def score(
     Raises:
       ValueError: a score is not finite.
     """
-    judge = judge or (token_scores.replaced_nats if reading.in_place else token_scores.nats)
+    judge = judge or (None if reading.in_place else token_scores.nats)
     rows = lay_rows(starts, reading, word_stops)
     same = None
     longest = np.diff(starts).max(initial=0)
@@ -364,7 +364,7 @@ def score_rows(
     rows: Windows,
     reading: Reading,
     batch_size: int,
-    judge: token_scores.Judge,
+    judge: token_scores.Judge | None,
     *,
     partial: pathlib.Path | None = None,
     show: bool = True,
@@ -377,7 +377,7 @@ def score_rows(
       rows: from `lay_rows`.
       reading: context and special tokens of a row.
       batch_size: rows of full length in a batch.
-      judge: scores the tokens.
+      judge: as in `token_scores.judge_places`.
       partial: file for partial results; the next call with the same batches continues from it;
         None: no file.
       show: whether the bar is shown.
@@ -438,6 +438,6 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4)  # the next call does not compile again
-def compile_judge(net: nn.Module, judge: token_scores.Judge) -> token_scores.Judge:
+def compile_judge(net: nn.Module, judge: token_scores.Judge | None) -> Callable[..., Any]:
     """Returns the compiled judge: (params, batch, places, carried) -> (scores, carried)."""
-    return jax.jit(functools.partial(judge, net))
+    return jax.jit(functools.partial(token_scores.judge_places, net, judge))
