@@ -27,7 +27,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 
 join = functools.partial(np.concatenate, axis=-1)  # states of head and dependent
-EVALUATION = engine.classifiers("dep", engine.Probing(find, join))
+EVALUATION = engine.evaluation("dep", "layers", engine.Probing(find, join))
 parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ scalelab/eval/probes/structural.py describes the fit (Hewitt and Manning 2019, 2
 
 from scalelab.config import cli
 from scalelab.eval.evaluation import program
-from scalelab.eval.probes import distance
+from scalelab.eval.probes import distance, engine
 
-EVALUATION = distance.evaluation("depth")
+EVALUATION = engine.evaluation("depth", "structural", "depth", options=distance.OPTIONS)
 parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     return [((place,), tag) for place, tag in enumerate(sentence.upos)]
 
 
-EVALUATION = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
+EVALUATION = engine.evaluation("pos", "layers", engine.Probing(find, lambda own: own[0]))
 parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":

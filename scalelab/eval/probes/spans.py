@@ -103,7 +103,7 @@ def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
     return float(normalized_mutual_info_score(np.array(labels)[chosen], found))
 
 
-EVALUATION = engine.classifiers("spans", engine.Probing(find, join, ("nmi", cluster)))
+EVALUATION = engine.evaluation("spans", "layers", engine.Probing(find, join, ("nmi", cluster)))
 parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
