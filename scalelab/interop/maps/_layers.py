@@ -1,5 +1,6 @@
 """Layers and config fields that several families share."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -102,6 +103,11 @@ def encoder_map(
         system=system, model_type=system, prefix=f"{system}.", fixed=(*ENCODER_FIXED, *fixed),
         body=rows + body, heads=heads, architectures=(*architectures, *found), **(shared | own),
     )  # fmt: skip
+
+
+def with_defaults(records: tuple, defaults: Mapping[str, Any]) -> tuple:
+    """Returns fields or choices with the defaults of another class, by their names there."""
+    return tuple(dataclasses.replace(x, default=defaults.get(x.key, x.default)) for x in records)
 
 
 def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
