@@ -23,7 +23,7 @@ class Program(NamedTuple):
     command: str = ""
 
 
-SUITES = {  # programs of eval that are rows of eval/suites.py
+SUITES = {  # evaluations: commands of eval/suites.py
     "pairs": "Your own minimal pairs.",
     "blimp": "BLiMP: minimal pairs in 12 phenomena.",
     "syntaxgym": "SyntaxGym: 34 suites of surprisals.",
@@ -36,6 +36,15 @@ SUITES = {  # programs of eval that are rows of eval/suites.py
     "crows_pairs": "CrowS-Pairs: preference of stereotypes.",
     "cats": "Commonsense Ability Tests: which sentence makes sense.",
     "agreement": "Agreement of subject and verb, three sets.",
+    "babylm": "The zero-shot tasks of the BabyLM Challenge 2026.",
+    "wordsim": "Similarity of words, by their vectors.",
+    "probes.pos": "Part of speech, from each layer's states.",
+    "probes.dep": "Dependency relations, from states.",
+    "probes.spans": "Kinds of chunks, from states.",
+    "probes.distance": "Structural probe of syntax trees.",
+    "probes.depth": "Structural probe of the depth of words.",
+    "probes.heads": "Attention heads as dependency parsers.",
+    "probes.tpdn": "Tensor product decomposition of vectors.",
 }
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "train": Program("train", "Pre-trains one system."),
@@ -63,15 +72,6 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     ),
     "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
     **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
-    "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
-    "eval wordsim": Program("eval.wordsim", "Similarity of words, by their vectors."),
-    "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),
-    "eval probes.dep": Program("eval.probes.dep", "Dependency relations, from states."),
-    "eval probes.spans": Program("eval.probes.spans", "Kinds of chunks, from states."),
-    "eval probes.distance": Program("eval.probes.distance", "Structural probe of syntax trees."),
-    "eval probes.depth": Program("eval.probes.depth", "Structural probe of the depth of words."),
-    "eval probes.heads": Program("eval.probes.heads", "Attention heads as dependency parsers."),
-    "eval probes.tpdn": Program("eval.probes.tpdn", "Tensor product decomposition of vectors."),
     "data inspect": Program("data.inspect", "Shows a model's view of a corpus."),
     "data probes": Program("data.probes", "The old name of make-tasks."),
     "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),

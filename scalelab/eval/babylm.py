@@ -38,9 +38,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
-from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
+from scalelab.eval.evaluation import Asked, Evaluation, Measured
 from scalelab.eval.items import Item
 from scalelab.helpers import data_files
 from scalelab.lab.compare import estimates
@@ -374,7 +373,6 @@ OPTIONS = {
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 EVALUATION = Evaluation("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("babylm")

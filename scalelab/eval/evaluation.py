@@ -1,6 +1,6 @@
 """Evaluations of a pre-trained model without fine-tuning.
 
-A `Evaluation` names the functions that read its data and measure a model. `program` makes its
+A `Evaluation` names the functions that read its data and measure a model. `suites` makes its
 command line, `evaluate` writes its files, and a study runs it by name.
 
 WORKDIR/seed0 has the files of a fine-tuning: result.json, predictions.tsv, config.json and
@@ -11,7 +11,6 @@ An evaluation that writes `Asked.partial` continues after an interruption.
 
 import argparse
 import dataclasses
-import functools
 import hashlib
 import importlib
 import json
@@ -149,20 +148,6 @@ def check_options(evaluation: Evaluation, options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if isinstance(value, int) and value < 0:
             raise ValueError(f"{evaluation.name}: {name}={value}: expected 0 or more")
-
-
-def program(
-    evaluation: Evaluation, text: str | None
-) -> tuple[Callable[[], cli.Parser], Callable[[argparse.Namespace], None]]:
-    """Returns `parser` and `main` of an evaluation's program; `text` is its help text."""
-
-    def parser() -> cli.Parser:
-        prog = f"python -m scalelab.eval.{evaluation.name}"
-        made = cli.Parser(prog, text, setup=host.keep_freed)
-        add_flags(made, evaluation)
-        return made
-
-    return parser, functools.partial(run, evaluation)
 
 
 def run(evaluation: Evaluation, given: argparse.Namespace) -> None:

@@ -3,8 +3,8 @@
 A row of SUITES has a function that turns the suite's files into items (`scalelab.eval.items.Item`:
 texts, the right one, the characters that count, the groups of the table), the place of the files,
 and whether a text's score is a sum or a mean over tokens. `scalelab.eval.pairs` measures them.
-`python -m scalelab.eval.NAME` is `run(NAME)`. LAMBADA, LAMA and the prompts do not score whole
-texts and have their own functions.
+LAMBADA, LAMA and the prompts do not score whole texts and have their own functions.
+`python -m scalelab.eval.NAME` is `run(NAME)` for every evaluation.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from scalelab.config import cli
 from scalelab.eval import evaluation, items, lama, lambada, pairs, prompts
 from scalelab.eval.evaluation import Evaluation
 from scalelab.eval.items import Item
+from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers import data_files
 from scalelab.resources import host
 
@@ -343,22 +344,21 @@ SUITES = {row.name: row for row in (
 
 
 def parser() -> cli.Parser:
-    """Returns the command line: a command for each suite."""
+    """Returns the command line: a command for each evaluation."""
     made = cli.Parser("scalelab eval", __doc__)
     commands = made.add_commands()
-    for name, row in SUITES.items():
+    for name in EVALUATIONS:
         text = importlib.import_module(f"scalelab.eval.{name}").__doc__
-        evaluation.add_flags(
-            commands.add_parser(name, description=text, setup=host.keep_freed), row
-        )
+        own = commands.add_parser(name, description=text, setup=host.keep_freed)
+        evaluation.add_flags(own, evaluation.load(name))
     return made
 
 
 def main(given: argparse.Namespace) -> None:
-    """Measures the suite that the command names, and prints."""
-    evaluation.run(SUITES[given.command], given)
+    """Measures the evaluation that the command names, and prints."""
+    evaluation.run(evaluation.load(given.command), given)
 
 
 def run(name: str) -> None:
-    """Runs the program of a suite, with the arguments that the user typed."""
+    """Runs the program of an evaluation, with the arguments that the user typed."""
     cli.run(main, parser(), [name, *sys.argv[1:]])

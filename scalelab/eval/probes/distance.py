@@ -10,8 +10,7 @@ random weights. scalelab/eval/probes/structural.py describes the fit (Hewitt and
 2019, 2).
 """
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
 OPTIONS = {
@@ -20,7 +19,6 @@ OPTIONS = {
     "epochs": (10, "passes over the train split; default: 10"),
 }
 EVALUATION = engine.evaluation("distance", "structural", "distance", options=OPTIONS)
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.distance")

@@ -12,12 +12,10 @@ Two more results are printed: a probe that weights all attention heads together,
 of each head to adjacent tokens, special tokens and punctuation, with its entropy.
 """
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
 EVALUATION = engine.evaluation("heads", "parsers", options={}, splits=("dev", "test"))
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.heads")

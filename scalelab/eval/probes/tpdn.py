@@ -13,8 +13,7 @@ schemes, at the last layer. --random measures a model with random weights.
 scalelab/eval/probes/tensor_products.py describes the fit.
 """
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
 OPTIONS = {
@@ -23,7 +22,6 @@ OPTIONS = {
     "epochs": (20, "passes over the train split; default: 20"),
 }
 EVALUATION = engine.evaluation("tpdn", "tensor_products", options=OPTIONS)
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.tpdn")
