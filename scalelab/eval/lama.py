@@ -191,12 +191,11 @@ def rank(
     from scalelab.eval import lm, sentence_scores, token_scores
 
     made, _ = encode(opened, facts)
+    reading = lm.make_reading(opened, None, None)
+    judge = functools.partial(token_scores.guesses, among=among)
     found = sentence_scores.score(
-        opened, made, choose_rule(opened), reading=lm.make_reading(opened, None, None),
-        judge=functools.partial(token_scores.guesses, among=among),
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-        partial=asked.partial,
-    )[made.inside]  # fmt: skip
+        opened, made, choose_rule(opened), asked, reading=reading, judge=judge
+    )[made.inside]
     questions = ["\t".join((own.relation, own.before, own.after)) for own in facts]
     columns = {"piece": made.tokens[made.inside], "nats": found[:, 0], "rank": found[:, 2]}
     frame = pd.DataFrame(columns, index=pd.Index(questions, name="question")).reset_index()

@@ -90,9 +90,8 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     known &= encoded.add_up(is_unknown) == 0
     items.check_known(opened.path, ~known, [own.text[own.begin :] for own in passages])
     found = sentence_scores.score(
-        opened, encoded, rule, reading=reading, judge=token_scores.guesses, wanted=known,
-        words=encoded.inside, batch_tokens=asked.batch_tokens,
-        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
+        opened, encoded, rule, asked, reading=reading, judge=token_scores.guesses, wanted=known,
+        words=encoded.inside,
     )  # fmt: skip
     nats = np.where(known, encoded.add_up(found[:, 0]), np.nan)
     right = known & (encoded.add_up(found[:, 2]) == 0)

@@ -319,7 +319,6 @@ def score(
     word_stops: np.ndarray | None = None,
     wanted: np.ndarray | None = None,
     partial: pathlib.Path | None = None,
-    show: bool = True,
 ) -> np.ndarray:
     """Judges the tokens of texts in their context.
 
@@ -333,7 +332,6 @@ def score(
       word_stops: as in `lay_rows`.
       wanted: [n] bool, the tokens that need a score; None: all.
       partial: as in `score_rows`.
-      show: whether to show a progress bar.
 
     Returns:
       [n, ...] float32; minus the log-probabilities, in nats, for the default judge. NaN for tokens
@@ -354,7 +352,7 @@ def score(
         needed[same if wanted is None else same[wanted]] = True
         wanted = needed
     rows = rows if wanted is None else trim(rows, wanted)
-    found = score_rows(placed, tokens, rows, reading, batch_size, judge, partial=partial, show=show)
+    found = score_rows(placed, tokens, rows, reading, batch_size, judge, partial=partial)
     return found if same is None else found[same]
 
 
