@@ -122,23 +122,19 @@ def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, An
     Raises:
       ValueError: the evaluation has no such option, or the value has another type.
     """
-    from scalelab.config.fields import parse_value
-    from scalelab.helpers.names import nearest
+    from scalelab.config.fields import parse_fields
+    from scalelab.helpers.names import check_names
 
-    found = {}
-    for line in lines:
-        field, equals, text = line.partition("=")
-        owner, _, option = field.rpartition(".")
-        if owner != evaluation.name:
-            continue
-        if not equals or option not in evaluation.options:
-            raise ValueError(
-                f"{line!r}: {owner} has no such option: {nearest(option, evaluation.options)}"
-            )
-        default, value = evaluation.options[option][0], parse_value(text)
+    prefix = f"{evaluation.name}."
+    own = parse_fields([line for line in lines if line.startswith(prefix)])
+    found = {field.removeprefix(prefix): value for field, value in own.items()}
+    check_names(found, evaluation.options, f"{evaluation.name} has no option")
+    for option, value in found.items():
+        default = evaluation.options[option][0]
         if default is not None and type(value) is not type(default):
-            raise ValueError(f"{line!r}: expected {type(default).__name__}, such as {default!r}")
-        found[option] = value
+            raise ValueError(
+                f"{prefix}{option}={value}: expected {type(default).__name__}, such as {default!r}"
+            )
     check_options(evaluation, found)
     return found
 

@@ -151,18 +151,15 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
 
     import jax
 
-    from scalelab.config.fields import make_options, parse_value
-    from scalelab.helpers.names import nearest
+    from scalelab.config.fields import make_options, parse_fields
+    from scalelab.helpers.names import check_names
     from scalelab.objectives import abstract_variables
 
     if not changes:
         return opened
-    values = {name: parse_value(text) for name, _, text in (c.partition("=") for c in changes)}
+    values = parse_fields(changes)
     known = vars(make_options(opened.system, {}) or argparse.Namespace())
-    for name in values:
-        if name not in known:
-            near = nearest(name, known)
-            raise ValueError(f"--option={name}: {opened.config.system} has no such option: {near}")
+    check_names(values, known, f"--option: {opened.config.system} has no option")
     options = {**opened.config.system_options, **values}
     config = dataclasses.replace(opened.config, system_options=options)
     made = dataclasses.replace(opened, config=config)
@@ -171,8 +168,7 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
     if shapes[0] != shapes[1]:
         raise ValueError(
             f"--option={','.join(changes)}: the model would have other parameters; expected an"
-            f" option"
-            " that leaves their shapes as they are"
+            " option that leaves their shapes as they are"
         )
     return made
 
