@@ -46,9 +46,11 @@ class Thing:
     stem: str
     number: str
     adjective: str | None = None
+    place: str | None = None  # "near the cats"
 
     def __str__(self) -> str:
-        return " ".join(["the", *filter(None, [self.adjective]), noun(self.stem, self.number)])
+        words = "the", self.adjective, noun(self.stem, self.number), self.place
+        return " ".join(filter(None, words))
 
 
 @dataclasses.dataclass(frozen=True)
