@@ -133,7 +133,6 @@ def measure(opened: "Pretrained", items: Sequence[Pair], asked: Asked) -> Measur
     """
     from scalelab.lab import tables
 
-    del asked
     words = sorted({word for pair in items for word in pair.words})
     index = {word: k for k, word in enumerate(words)}
     vectors, pieces = find_vectors(opened, words)
