@@ -210,7 +210,9 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     table = pd.DataFrame(rows, columns=COLUMNS)
     whole = () if most else tuple(scored.keys() - left_out.keys())
     made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
-    made["reading"] = _predict_reading(readings[0])
+    both = zip(readings[0]["surprisal"], readings[0]["prev_surprisal"], strict=True)
+    read = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
+    made["reading"] = {"reading": {"predictions": read}}
     revision = f"results/{opened.path.resolve().stem}/{asked.options['revision']}"
     folder = f"{revision}/zero_shot/{BACKENDS[opened.predicts]}"
     ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
@@ -343,13 +345,6 @@ def _predict(
         if question.ratio is not None:
             made[-1]["prob"] = preference
     return found
-
-
-def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the content of predictions.json for the reading times."""
-    both = zip(columns["surprisal"], columns["prev_surprisal"], strict=True)
-    made = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
-    return {"reading": {"predictions": made}}
 
 
 def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
 
 FILE = "lambada_test.jsonl"
+NUM_RESAMPLES = 2000
 
 
 class Passage(NamedTuple):
@@ -120,19 +121,15 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95% percentile-bootstrap interval of a mean.
+def bootstrap_mean(numbers: np.ndarray) -> tuple[float, float]:
+    """Returns the 95% percentile-bootstrap interval of the mean of numbers [n].
 
     Efron and Tibshirani 1993, 13.3. It is (NaN, NaN) if all numbers are equal.
-
-    Args:
-      numbers: [n].
-      num_resamples: number of resamples of the n numbers.
     """
     if np.ptp(numbers) == 0:
         return np.nan, np.nan
     rng = np.random.default_rng(0)
-    means = [rng.choice(numbers, len(numbers)).mean() for _ in range(num_resamples)]
+    means = [rng.choice(numbers, len(numbers)).mean() for _ in range(NUM_RESAMPLES)]
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
