@@ -131,15 +131,11 @@ def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
         for number, pair in enumerate(zip(*lines, strict=True), 1):
             fields = pair[0].split("\t")[2:]
             chosen = pair[1].split()
-            if len(fields) != 1 + NUM_QUESTIONS * (1 + len(labels)):
+            size = 1 + NUM_QUESTIONS * (1 + len(labels))
+            if (len(fields), len(chosen)) != (size, NUM_QUESTIONS) or {*chosen} - {*labels}:
                 raise ValueError(
-                    f"{file}, line {number}: expected a story and {NUM_QUESTIONS} questions with"
-                    f" {len(labels)} choices each, found {len(fields)} fields"
-                )
-            if len(chosen) != NUM_QUESTIONS or not set(chosen) <= set(labels):
-                raise ValueError(
-                    f"{own[1]}, line {number}: expected {NUM_QUESTIONS} of {', '.join(labels)},"
-                    f" found {brief(pair[1])}"
+                    f"{file}, line {number}: expected a story, {NUM_QUESTIONS} questions with"
+                    f" {len(labels)} choices each, and as many answers in {own[1].name}"
                 )
             story = fields.pop(0).replace("\\newline", "\n").replace("\\tab", "\t")
             for place, letter in enumerate(chosen):
