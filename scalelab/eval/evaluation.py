@@ -140,10 +140,11 @@ def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, An
 
 
 def check_options(evaluation: Evaluation, options: Mapping[str, Any]) -> None:
-    """Raises ValueError if a number among the options is negative."""
-    for name, value in options.items():
-        if isinstance(value, int) and value < 0:
-            raise ValueError(f"{evaluation.name}: {name}={value}: expected 0 or more")
+    """Raises ValueError for a negative number, and for 0 where the default is more."""
+    for name, (default, _) in evaluation.options.items():
+        value = options.get(name, default)
+        if isinstance(default, int) and value < (least := min(1, default)):
+            raise ValueError(f"{evaluation.name}: --{name}={value}: expected {least} or more")
 
 
 def run(evaluation: Evaluation, given: argparse.Namespace) -> None:
