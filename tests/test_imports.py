@@ -19,7 +19,7 @@ PACKAGE = tiny.ROOT / "scalelab"
 TABLE = """
 helpers:
 population: config
-__main__: config helpers tasks
+__main__: config eval.names helpers tasks
 nn: helpers
 nets: nn
 formats: config helpers
