@@ -101,7 +101,12 @@ Judge = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def nats(scores: jax.Array, target: jax.Array) -> jax.Array:
-    """Returns minus the log-probability of a target, in nats, for scores [V]."""
+    """Returns minus the log-probability of a target, in nats: [] float32.
+
+    Args:
+      scores: [V].
+      target: [] int32.
+    """
     return jax.nn.logsumexp(scores) - scores[target]
 
 

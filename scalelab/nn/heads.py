@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,19 @@ class LabelHeads(nn.Module):
         return Linear((axes.WIDTH,), *classes, self.kernel_init, jnp.float32, name=task)(hidden)
 
 
+class TaskHead(Protocol):
+    """The signature of a head for a fine-tuned task."""
+
+    def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
+        """Returns the scores [B, ..., C] float32.
+
+        Args:
+          vectors: [B, ..., E], of the places that are scored.
+          ctx: whether dropout is on.
+        """
+        ...
+
+
 ACTIVATIONS = {"tanh": jnp.tanh, "gelu": partial(jax.nn.gelu, approximate=False)}  # ClassHead's
 
 
@@ -179,12 +193,7 @@ class ClassHead(nn.Module):
 
     @nn.compact
     def __call__(self, vectors: jax.Array, ctx: Context) -> jax.Array:
-        """Returns the scores [B, ..., C] float32.
-
-        Args:
-          vectors: [B, ..., E], of the places that are scored.
-          ctx: whether dropout is on.
-        """
+        """Returns the scores, as `TaskHead`."""
         linear = partial(Linear, (axes.WIDTH,), kernel_init=self.kernel_init)
         x = weighted_sum(self, self.num_layers)(vectors).astype(jnp.float32)
         x = Dropout(self.dropout_rate, name="dropout")(x, ctx)
