@@ -63,7 +63,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         ),
         "window": functools.partial(
             likelihood.score, place(0), short, np.array([0, len(short)]), read(context, 1),
-            given.batch_size, wanted=wanted, show=False,
+            given.batch_size, wanted=wanted,
         ),
     }  # fmt: skip
     for side in sides.values():

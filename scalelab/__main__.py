@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scalelab.config import cli
+from scalelab.eval.names import EVALUATIONS
 from scalelab.helpers.names import CONFIGS, describe_version, module_names, nearest
 
 
@@ -23,20 +24,6 @@ class Program(NamedTuple):
     command: str = ""
 
 
-SUITES = {  # programs of eval that are rows of eval/suites.py
-    "pairs": "Your own minimal pairs.",
-    "blimp": "BLiMP: minimal pairs in 12 phenomena.",
-    "syntaxgym": "SyntaxGym: 34 suites of surprisals.",
-    "copa": "COPA: the more plausible cause or effect.",
-    "wsc": "WSC: what a pronoun stands for, by substitution.",
-    "winogender": "Winogender: pronouns of occupations.",
-    "lambada": "LAMBADA: the last word of a passage.",
-    "lama": "LAMA: facts, asked as cloze sentences.",
-    "prompts": "Tasks as text with a gap, after solved examples.",
-    "crows_pairs": "CrowS-Pairs: preference of stereotypes.",
-    "cats": "Commonsense Ability Tests: which sentence makes sense.",
-    "agreement": "Agreement of subject and verb, three sets.",
-}
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program
     "train": Program("train", "Pre-trains one system."),
     "study": Program("study", "Plans, runs and reports a comparison stated in one file."),
@@ -62,16 +49,7 @@ PROGRAMS = {  # the name that a user types, perhaps of a group -> program
         "eval.ngram", "Counts n-grams in the text of a run and scores documents."
     ),
     "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
-    **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
-    "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
-    "eval wordsim": Program("eval.wordsim", "Similarity of words, by their vectors."),
-    "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),
-    "eval probes.dep": Program("eval.probes.dep", "Dependency relations, from states."),
-    "eval probes.spans": Program("eval.probes.spans", "Kinds of chunks, from states."),
-    "eval probes.distance": Program("eval.probes.distance", "Structural probe of syntax trees."),
-    "eval probes.depth": Program("eval.probes.depth", "Structural probe of the depth of words."),
-    "eval probes.heads": Program("eval.probes.heads", "Attention heads as dependency parsers."),
-    "eval probes.tpdn": Program("eval.probes.tpdn", "Tensor product decomposition of vectors."),
+    **{f"eval {name}": Program("eval.suites", row[2], name) for name, row in EVALUATIONS.items()},
     "data inspect": Program("data.inspect", "Shows a model's view of a corpus."),
     "data probes": Program("data.probes", "The old name of make-tasks."),
     "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),

@@ -18,7 +18,7 @@ PACKAGE = tiny.ROOT / "scalelab"
 # it imports nothing; itself always.
 TABLE = """
 helpers:
-__main__: config helpers tasks
+__main__: config eval.names helpers tasks
 nn: helpers
 nets: nn
 formats: config helpers

@@ -226,7 +226,8 @@ def test_a_text_is_predicted_after_the_declared_source(
 
     opened = pretrained.load(run)
     encoded = sentence_scores.encode(opened.tokenizer, SOURCES)
-    nats = sentence_scores.score(opened, encoded, "conditional", batch_tokens=64)
+    asked = evaluation.Asked(None, pathlib.Path(), {}, batch_tokens=64)
+    nats = sentence_scores.score(opened, encoded, "conditional", asked)
     np.testing.assert_allclose(measure("a"), encoded.add_up(nats), atol=1e-4)
     (note,) = json.loads((tmp_path / "a/result.json").read_text())["notes"]
     assert "pre-training had no such inputs" in note
@@ -260,7 +261,8 @@ def test_a_sentence_alone_is_scored_behind_an_empty_source(
         return totals
 
     encoded = sentence_scores.encode(opened.tokenizer, SOURCES)
-    nats = sentence_scores.score(opened, encoded, "conditional", batch_tokens=64)
+    asked = evaluation.Asked(None, pathlib.Path(), {}, batch_tokens=64)
+    nats = sentence_scores.score(opened, encoded, "conditional", asked)
     found, counts = encoded.add_up(-nats), encoded.add_up(~np.isnan(nats) + 0.0)
     np.testing.assert_allclose(found, by_pytorch([end]), atol=1e-4)
     assert counts.tolist() == [len(opened.tokenizer.encode(text)) for text in SOURCES]

@@ -38,9 +38,8 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from scalelab.config import cli
 from scalelab.eval import items, pairs, reading_times, suites
-from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
+from scalelab.eval.evaluation import Asked, Evaluation, Measured
 from scalelab.eval.items import Item
 from scalelab.lab.compare import estimates
 from scalelab.tasks import data_files
@@ -211,7 +210,9 @@ def measure(opened: "Pretrained", asked_items: Sequence[Any], asked: Asked) -> M
     table = pd.DataFrame(rows, columns=COLUMNS)
     whole = () if most else tuple(scored.keys() - left_out.keys())
     made = _predict(questions, scores[0][0], whole, fast=asked.options["rows"] == "fast")
-    made["reading"] = _predict_reading(readings[0])
+    both = zip(readings[0]["surprisal"], readings[0]["prev_surprisal"], strict=True)
+    read = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
+    made["reading"] = {"reading": {"predictions": read}}
     revision = f"results/{opened.path.resolve().stem}/{asked.options['revision']}"
     folder = f"{revision}/zero_shot/{BACKENDS[opened.predicts]}"
     ours = [k for k, question in enumerate(questions) if question.task in PAIRS]
@@ -346,13 +347,6 @@ def _predict(
     return found
 
 
-def _predict_reading(columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Returns the content of predictions.json for the reading times."""
-    both = zip(columns["surprisal"], columns["prev_surprisal"], strict=True)
-    made = [{"id": k, "pred": now, "prev_pred": before} for k, (now, before) in enumerate(both)]
-    return {"reading": {"predictions": made}}
-
-
 def _describe(table: pd.DataFrame, rule: str, right: np.ndarray) -> str:
     """Formats the table, one row per task, and the share of `right` answers on all pairs."""
     from scalelab.lab import tables
@@ -374,7 +368,6 @@ OPTIONS = {
     "revision": ("main", "name of the checkpoint in the challenge's layout; default: main"),
 }
 EVALUATION = Evaluation("babylm", read, measure, "folder of its data", "babylm", OPTIONS)
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("babylm")

@@ -56,13 +56,6 @@ def open_runs(folders: Sequence[pathlib.Path]) -> tuple[str, list[SeedRun]]:
     return str(kinds[0][0]), runs
 
 
-def check_data(members: Sequence[Predictions]) -> None:
-    """Raises ValueError if dev sets or labels differ."""
-    for member in members[1:]:
-        if different := task_runs.differ(members[0], member):
-            raise ValueError(f"the runs were scored on different data: {different}")
-
-
 def average(members: Sequence[Predictions]) -> Predictions:
     """Returns the ensemble's predictions; raises ValueError if packed classes are given."""
     first = members[0]
@@ -142,7 +135,8 @@ def score(folders: Sequence[pathlib.Path]) -> pd.DataFrame:
         name = f"predictions{f'-{split}' * (place > 0)}"
         paths = [run.folder / f"{name}.tsv" for run in runs]
         members = [predictions.read(p if p.exists() else p.with_suffix(".npz")) for p in paths]
-        check_data(members)
+        if different := [*filter(None, (task_runs.differ(members[0], m) for m in members[1:]))]:
+            raise ValueError(f"the runs were scored on different data: {different[0]}")
         if runs[0].config.get("kind") == "texts":
             whole = write_texts(folders, members[0])
         elif members[0].gold.dtype.kind == "U":

@@ -1,6 +1,6 @@
 """Evaluations of a pre-trained model without fine-tuning.
 
-A `Evaluation` names the functions that read its data and measure a model. `program` makes its
+A `Evaluation` names the functions that read its data and measure a model. `suites` makes its
 command line, `evaluate` writes its files, and a study runs it by name.
 
 WORKDIR/seed0 has the files of a fine-tuning: result.json, predictions.tsv, config.json and
@@ -11,7 +11,6 @@ An evaluation that writes `Asked.partial` continues after an interruption.
 
 import argparse
 import dataclasses
-import functools
 import hashlib
 import importlib
 import json
@@ -123,46 +122,29 @@ def choose_options(evaluation: Evaluation, lines: Sequence[str]) -> dict[str, An
     Raises:
       ValueError: the evaluation has no such option, or the value has another type.
     """
-    from scalelab.config.fields import parse_value
-    from scalelab.helpers.names import nearest
+    from scalelab.config.fields import parse_fields
+    from scalelab.helpers.names import check_names
 
-    found = {}
-    for line in lines:
-        field, equals, text = line.partition("=")
-        owner, _, option = field.rpartition(".")
-        if owner != evaluation.name:
-            continue
-        if not equals or option not in evaluation.options:
-            raise ValueError(
-                f"{line!r}: {owner} has no such option: {nearest(option, evaluation.options)}"
-            )
-        default, value = evaluation.options[option][0], parse_value(text)
+    prefix = f"{evaluation.name}."
+    own = parse_fields([line for line in lines if line.startswith(prefix)])
+    found = {field.removeprefix(prefix): value for field, value in own.items()}
+    check_names(found, evaluation.options, f"{evaluation.name} has no option")
+    for option, value in found.items():
+        default = evaluation.options[option][0]
         if default is not None and type(value) is not type(default):
-            raise ValueError(f"{line!r}: expected {type(default).__name__}, such as {default!r}")
-        found[option] = value
+            raise ValueError(
+                f"{prefix}{option}={value}: expected {type(default).__name__}, such as {default!r}"
+            )
     check_options(evaluation, found)
     return found
 
 
 def check_options(evaluation: Evaluation, options: Mapping[str, Any]) -> None:
-    """Raises ValueError if a number among the options is negative."""
-    for name, value in options.items():
-        if isinstance(value, int) and value < 0:
-            raise ValueError(f"{evaluation.name}: {name}={value}: expected 0 or more")
-
-
-def program(
-    evaluation: Evaluation, text: str | None
-) -> tuple[Callable[[], cli.Parser], Callable[[argparse.Namespace], None]]:
-    """Returns `parser` and `main` of an evaluation's program; `text` is its help text."""
-
-    def parser() -> cli.Parser:
-        prog = f"python -m scalelab.eval.{evaluation.name}"
-        made = cli.Parser(prog, text, setup=host.keep_freed)
-        add_flags(made, evaluation)
-        return made
-
-    return parser, functools.partial(run, evaluation)
+    """Raises ValueError for a negative number, and for 0 where the default is more."""
+    for name, (default, _) in evaluation.options.items():
+        value = options.get(name, default)
+        if isinstance(default, int) and value < (least := min(1, default)):
+            raise ValueError(f"{evaluation.name}: --{name}={value}: expected {least} or more")
 
 
 def run(evaluation: Evaluation, given: argparse.Namespace) -> None:

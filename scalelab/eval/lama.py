@@ -191,12 +191,11 @@ def rank(
     from scalelab.eval import lm, sentence_scores, token_scores
 
     made, _ = encode(opened, facts)
+    reading = lm.make_reading(opened, None, None)
+    judge = functools.partial(token_scores.guesses, among=among)
     found = sentence_scores.score(
-        opened, made, choose_rule(opened), reading=lm.make_reading(opened, None, None),
-        judge=functools.partial(token_scores.guesses, among=among),
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-        partial=asked.partial,
-    )[made.inside]  # fmt: skip
+        opened, made, choose_rule(opened), asked, reading=reading, judge=judge
+    )[made.inside]
     questions = ["\t".join((own.relation, own.before, own.after)) for own in facts]
     columns = {"piece": made.tokens[made.inside], "nats": found[:, 0], "rank": found[:, 2]}
     frame = pd.DataFrame(columns, index=pd.Index(questions, name="question")).reset_index()
@@ -274,18 +273,6 @@ def tabulate(facts: Sequence[Fact], usual: np.ndarray, ranks: np.ndarray) -> pd.
     return items.group_means(list(groups.itertuples(index=False, name=None)), values)
 
 
-def _ask(
-    nets: "Sequence[Pretrained]", facts: Sequence[Fact], asked: Asked
-) -> tuple[np.ndarray, np.ndarray, str]:
-    """Ranks the objects among the words that all models have; also returns their description."""
-    words = [list_words(net.tokenizer) for net in nets]
-    common = set.intersection(*map(set, words))
-    among = np.zeros(nets[0].config.tokenizer.vocab_size, bool)
-    among[[k for text in common for k in words[0][text]]] = True
-    shared = f", shared by {len(nets)} models" * bool(nets[1:])
-    return *rank(nets[0], facts, among, asked), f"{len(common):,} possible answers{shared}"
-
-
 def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measured:
     """Measures a model on the facts.
 
@@ -307,7 +294,13 @@ def measure(opened: "Pretrained", facts: Sequence[Fact], asked: Asked) -> Measur
     kept = spread(kept, most) if most else kept
     rule = choose_rule(opened)
     if answers is None:
-        _, ranks, shown = _ask(nets, kept, asked)
+        words = [list_words(net.tokenizer) for net in nets]
+        common = set.intersection(*map(set, words))  # the words that all models have
+        among = np.zeros(opened.config.tokenizer.vocab_size, bool)
+        among[[k for text in common for k in words[0][text]]] = True
+        _, ranks = rank(opened, kept, among, asked)
+        shown = f"{len(common):,} possible answers"
+        shown += f", shared by {len(nets)} models" * bool(nets[1:])
     else:
         known = {relation: list(names) for relation, names in objects.items()}
         _, ranks = rank_objects(opened, kept, known, asked)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from scalelab.training.pretrained import Pretrained
 
 FILE = "lambada_test.jsonl"
+NUM_RESAMPLES = 2000
 
 
 class Passage(NamedTuple):
@@ -90,9 +91,8 @@ def guess(opened: "Pretrained", passages: Sequence[Passage], asked: Asked) -> Gu
     known &= encoded.add_up(is_unknown) == 0
     items.check_known(opened.path, ~known, [own.text[own.begin :] for own in passages])
     found = sentence_scores.score(
-        opened, encoded, rule, reading=reading, judge=token_scores.guesses, wanted=known,
-        words=encoded.inside, batch_tokens=asked.batch_tokens,
-        tensor_parallel=asked.tensor_parallel, partial=asked.partial,
+        opened, encoded, rule, asked, reading=reading, judge=token_scores.guesses, wanted=known,
+        words=encoded.inside,
     )  # fmt: skip
     nats = np.where(known, encoded.add_up(found[:, 0]), np.nan)
     right = known & (encoded.add_up(found[:, 2]) == 0)
@@ -121,19 +121,15 @@ def tabulate(made: Guesses, source: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def bootstrap_mean(numbers: np.ndarray, num_resamples: int = 2000) -> tuple[float, float]:
-    """Returns the 95% percentile-bootstrap interval of a mean.
+def bootstrap_mean(numbers: np.ndarray) -> tuple[float, float]:
+    """Returns the 95% percentile-bootstrap interval of the mean of numbers [n].
 
     Efron and Tibshirani 1993, 13.3. It is (NaN, NaN) if all numbers are equal.
-
-    Args:
-      numbers: [n].
-      num_resamples: number of resamples of the n numbers.
     """
     if np.ptp(numbers) == 0:
         return np.nan, np.nan
     rng = np.random.default_rng(0)
-    means = [rng.choice(numbers, len(numbers)).mean() for _ in range(num_resamples)]
+    means = [rng.choice(numbers, len(numbers)).mean() for _ in range(NUM_RESAMPLES)]
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 

@@ -16,7 +16,7 @@ import itertools
 import pathlib
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -319,7 +319,6 @@ def score(
     word_stops: np.ndarray | None = None,
     wanted: np.ndarray | None = None,
     partial: pathlib.Path | None = None,
-    show: bool = True,
 ) -> np.ndarray:
     """Judges the tokens of texts in their context.
 
@@ -333,7 +332,6 @@ def score(
       word_stops: as in `lay_rows`.
       wanted: [n] bool, the tokens that need a score; None: all.
       partial: as in `score_rows`.
-      show: whether to show a progress bar.
 
     Returns:
       [n, ...] float32; minus the log-probabilities, in nats, for the default judge. NaN for tokens
@@ -343,7 +341,7 @@ def score(
     Raises:
       ValueError: a score is not finite.
     """
-    judge = judge or (token_scores.replaced_nats if reading.in_place else token_scores.nats)
+    judge = judge or (None if reading.in_place else token_scores.nats)
     rows = lay_rows(starts, reading, word_stops)
     same = None
     longest = np.diff(starts).max(initial=0)
@@ -354,7 +352,7 @@ def score(
         needed[same if wanted is None else same[wanted]] = True
         wanted = needed
     rows = rows if wanted is None else trim(rows, wanted)
-    found = score_rows(placed, tokens, rows, reading, batch_size, judge, partial=partial, show=show)
+    found = score_rows(placed, tokens, rows, reading, batch_size, judge, partial=partial)
     return found if same is None else found[same]
 
 
@@ -364,7 +362,7 @@ def score_rows(
     rows: Windows,
     reading: Reading,
     batch_size: int,
-    judge: token_scores.Judge,
+    judge: token_scores.Judge | None,
     *,
     partial: pathlib.Path | None = None,
     show: bool = True,
@@ -377,7 +375,7 @@ def score_rows(
       rows: from `lay_rows`.
       reading: context and special tokens of a row.
       batch_size: rows of full length in a batch.
-      judge: scores the tokens.
+      judge: as in `token_scores.judge_places`.
       partial: file for partial results; the next call with the same batches continues from it;
         None: no file.
       show: whether the bar is shown.
@@ -438,6 +436,6 @@ def load_partial(path: pathlib.Path | None) -> dict[str, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4)  # the next call does not compile again
-def compile_judge(net: nn.Module, judge: token_scores.Judge) -> token_scores.Judge:
+def compile_judge(net: nn.Module, judge: token_scores.Judge | None) -> Callable[..., Any]:
     """Returns the compiled judge: (params, batch, places, carried) -> (scores, carried)."""
-    return jax.jit(functools.partial(judge, net))
+    return jax.jit(functools.partial(token_scores.judge_places, net, judge))

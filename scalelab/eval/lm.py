@@ -34,6 +34,7 @@ import dataclasses
 import math
 import pathlib
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli
@@ -58,13 +59,20 @@ NUMBERS = (  # flag, default, help
 )
 
 
-def parser() -> cli.Parser:
-    """Makes the parser of the command line."""
-    made = cli.Parser("python -m scalelab.eval.lm", __doc__)
+def add_flags(made: cli.Parser, numbers: Iterable[tuple[str, int | None, str]]) -> None:
+    """Adds the flags that name run, corpus and folder, and those of numbers (as in NUMBERS)."""
     made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of the model")
     made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
     made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
     made.add_argument("--workdir", type=pathlib.Path, help="folder to make, for all numbers")
+    for name, default, text in numbers:
+        made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
+
+
+def parser() -> cli.Parser:
+    """Makes the parser of the command line."""
+    made = cli.Parser("python -m scalelab.eval.lm", __doc__)
+    add_flags(made, NUMBERS)
     made.add_argument(
         "--errors",
         choices=("strict", "replace"),
@@ -75,8 +83,6 @@ def parser() -> cli.Parser:
         "--option", action="append", default=[], metavar="NAME=VALUE",
         help="replaces an option of the system, such as the length of its memory; may be repeated",
     )  # fmt: skip
-    for name, default, text in NUMBERS:
-        made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
     return made
 
 
@@ -146,18 +152,15 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
 
     import jax
 
-    from scalelab.config.fields import make_options, parse_value
-    from scalelab.helpers.names import nearest
+    from scalelab.config.fields import make_options, parse_fields
+    from scalelab.helpers.names import check_names
     from scalelab.objectives import abstract_variables
 
     if not changes:
         return opened
-    values = {name: parse_value(text) for name, _, text in (c.partition("=") for c in changes)}
+    values = parse_fields(changes)
     known = vars(make_options(opened.system, {}) or argparse.Namespace())
-    for name in values:
-        if name not in known:
-            near = nearest(name, known)
-            raise ValueError(f"--option={name}: {opened.config.system} has no such option: {near}")
+    check_names(values, known, f"--option: {opened.config.system} has no option")
     options = {**opened.config.system_options, **values}
     config = dataclasses.replace(opened.config, system_options=options)
     made = dataclasses.replace(opened, config=config)
@@ -166,8 +169,7 @@ def with_options(opened: "Pretrained", changes: list[str]) -> "Pretrained":
     if shapes[0] != shapes[1]:
         raise ValueError(
             f"--option={','.join(changes)}: the model would have other parameters; expected an"
-            f" option"
-            " that leaves their shapes as they are"
+            " option that leaves their shapes as they are"
         )
     return made
 
@@ -301,17 +303,37 @@ def notes(opened: "Pretrained", documents: "Documents") -> list[str]:
     return found
 
 
+def check_workdir(workdir: pathlib.Path | None) -> None:
+    """Raises ValueError if the folder of --workdir holds something."""
+    if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+        raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
+
+
+def write(
+    workdir: pathlib.Path, facts: dict[str, Any], table: "pd.DataFrame", **more: "pd.DataFrame"
+) -> None:
+    """Writes documents.tsv, more tables by name, environment.json and result.json."""
+    from scalelab.helpers.files import write_json
+    from scalelab.records import run_folder
+
+    workdir.mkdir(parents=True, exist_ok=True)
+    columns = ["tokens", "predicted", "bytes", "nll", "bits_per_byte"]
+    for name, own in {"documents": table[columns], **more}.items():
+        own.to_csv(workdir / f"{name}.tsv", sep="\t", float_format="%.6f")
+    write_json(workdir / "environment.json", run_folder.describe_environment())
+    write_json(workdir / "result.json", facts)
+    names = ", ".join(f"{name}.tsv" for name in ("documents", *more))
+    print(f"wrote {workdir}/{names} and result.json")
+
+
 def main(given: argparse.Namespace) -> None:
     """Evaluates the run that the command line names.
 
     Raises:
       ValueError: run, corpus or arguments do not allow it.
     """
-    workdir = given.workdir
-    if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
-        raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
+    check_workdir(given.workdir)
     from scalelab.eval import calibration, likelihood, placement, running_text, token_scores
-    from scalelab.helpers.files import write_json
     from scalelab.records import run_folder
     from scalelab.resources import host
     from scalelab.training import pretrained
@@ -358,15 +380,8 @@ def main(given: argparse.Namespace) -> None:
     print(describe(facts, table, given.show))
     print(calibration.describe(facts, reliability), end="")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
-    if workdir:
-        workdir.mkdir(parents=True, exist_ok=True)
-        columns = ["tokens", "predicted", "bytes", "nll", "bits_per_byte"]
-        table.to_csv(workdir / "documents.tsv", sep="\t", columns=columns, float_format="%.6f")
-        path = workdir / "calibration.tsv"
-        reliability.to_csv(path, sep="\t", index=False, float_format="%.6f")
-        write_json(workdir / "environment.json", run_folder.describe_environment())
-        write_json(workdir / "result.json", facts)
-        print(f"wrote {workdir}/documents.tsv, calibration.tsv and result.json")
+    if given.workdir:
+        write(given.workdir, facts, table, calibration=reliability.set_index("from"))
 
 
 if __name__ == "__main__":

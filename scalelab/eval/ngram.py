@@ -14,31 +14,21 @@ Under --workdir: documents.tsv (a line for each document), result.json, environm
 """
 
 import argparse
-import pathlib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scalelab.config import cli
+from scalelab.eval import lm
 
-if TYPE_CHECKING:
-    import pandas as pd
+ORDER = ("order", 3, "tokens of the longest n-grams; default: 3")
 
 
 def parser() -> cli.Parser:
     """Makes the parser of the command line."""
     made = cli.Parser("python -m scalelab.eval.ngram", __doc__)
-    made.add_argument("--run", required=True, type=pathlib.Path, help="run folder of a model")
-    made.add_argument("--corpus", required=True, help="as of a training: wikitext:DIR, text:GLOB")
-    made.add_argument("--split", default="valid", help="train, valid or test; default: valid")
-    made.add_argument("--workdir", type=pathlib.Path, help="folder to make, for all numbers")
-    for name, default, text in (
-        ("order", 3, "tokens of the longest n-grams; default: 3"),
-        ("max_docs", None, "score only the first N documents"),
-        ("show", 3, "documents in the table: the N worst and the N best; default: 3"),
-    ):
-        made.add_argument(f"--{name}", type=cli.positive, metavar="N", default=default, help=text)
+    lm.add_flags(made, [ORDER, *(own for own in lm.NUMBERS if own[0] in ("max_docs", "show"))])
     return made
 
 
@@ -48,10 +38,7 @@ def main(given: argparse.Namespace) -> None:
     Raises:
       ValueError: run, corpus or arguments do not allow it.
     """
-    workdir = given.workdir
-    if workdir and workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
-        raise ValueError(f"--workdir={workdir} is in use: choose another, or delete it")
-    from scalelab.eval import lm
+    lm.check_workdir(given.workdir)
     from scalelab.systems.ngram import counts
     from scalelab.training import pretrained
 
@@ -79,21 +66,8 @@ def main(given: argparse.Namespace) -> None:
     print(f"{given.order}-grams of {facts['counted_tokens']:,} tokens, on {given.corpus}")
     print(f"split {given.split}\n\n{lm.describe(facts, table, given.show)}")
     print("".join(f"* {note}\n" for note in facts["notes"]), end="")
-    if workdir:
-        write(workdir, facts, table)
-
-
-def write(workdir: pathlib.Path, facts: dict[str, Any], table: "pd.DataFrame") -> None:
-    """Writes documents.tsv, result.json and environment.json to a new folder."""
-    from scalelab.helpers.files import write_json
-    from scalelab.records import run_folder
-
-    workdir.mkdir(parents=True, exist_ok=True)
-    columns = ["tokens", "predicted", "bytes", "nll", "bits_per_byte"]
-    table.to_csv(workdir / "documents.tsv", sep="\t", columns=columns, float_format="%.6f")
-    write_json(workdir / "environment.json", run_folder.describe_environment())
-    write_json(workdir / "result.json", facts)
-    print(f"wrote {workdir}/documents.tsv and result.json")
+    if given.workdir:
+        lm.write(given.workdir, facts, table)
 
 
 if __name__ == "__main__":

@@ -178,11 +178,8 @@ def score(
 
     encoded = encoded or encode(opened, items)
     sizes = np.array([len(item.texts) for item in items])
-    nats = sentence_scores.score(
-        opened, encoded, rule, wanted=None if fits is None else np.repeat(fits, sizes),
-        batch_tokens=asked.batch_tokens, tensor_parallel=asked.tensor_parallel,
-        partial=asked.partial,
-    )  # fmt: skip
+    wanted = None if fits is None else np.repeat(fits, sizes)
+    nats = sentence_scores.score(opened, encoded, rule, asked, wanted=wanted)
     sums, counts = np.zeros((2, len(items), sizes.max()))
     there = np.arange(sizes.max()) < sizes[:, None]
     sums[:] = -np.inf

@@ -1,12 +1,12 @@
 """The command line of the fine-tuning tasks: turns flags into arguments of `finetune`."""
 
 import argparse
-import json
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from scalelab.config import cli, exits
+from scalelab.config.fields import parse_value
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.records import run_files
 from scalelab.resources import host
@@ -156,9 +156,5 @@ def task_fields(settings: Iterable[str], task: str, tasks: Collection[str]) -> d
                 f" one of {', '.join(tasks)}"
             )
         if name == task:
-            field = left.removeprefix(f"{name}.")
-            try:
-                found[field] = json.loads(value.replace("None", "null"))
-            except ValueError:
-                found[field] = value
+            found[left.removeprefix(f"{name}.")] = parse_value(value)
     return found

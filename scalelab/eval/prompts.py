@@ -287,8 +287,6 @@ def measure(opened: "Pretrained", examples: Sequence[Example], asked: Asked) -> 
     options = asked.options
     if options["random_labels"] and not options["shots"]:
         raise ValueError("--random_labels needs demonstrations: set --shots")
-    if min(options["seeds"], options["orders"], options["examples"]) < 1:
-        raise ValueError("--seeds, --orders and --examples must be 1 or more")
     rule = sentence_scores.choose_rule(opened, options["rule"])
     if options["rule"] is None and rule == "pll":
         rule = "pll_word"

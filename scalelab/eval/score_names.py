@@ -10,7 +10,7 @@ from scalelab.tasks.questions import QUESTIONS
 from scalelab.tasks.task import TASKS
 
 GLUE_TITLES = {task.name: task.title for task in glue.GLUE}
-TASK_TITLES = GLUE_TITLES | {name: title for name, (title, _) in EVALUATIONS.items()}
+TASK_TITLES = GLUE_TITLES | {name: title for name, (title, *_) in EVALUATIONS.items()}
 TASK_TITLES |= {name: TASKS[name].title for name in sorted(TASKS)}
 # The tasks that claims and tables of studies know; of GLUE the largest first.
 COLUMNS = (*glue.LARGE_FIRST, *glue.SELF_SUPERVISED, *GENERATION, *QUESTIONS)
@@ -20,7 +20,7 @@ TASK_SCORES = {
     for task in COLUMNS
     for name, score in task.scores.items()
 }
-TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric) in EVALUATIONS.items()}
+TASK_SCORES |= {name: (name, "dev", metric) for name, (_, metric, _) in EVALUATIONS.items()}
 # Task -> its main score, the first in the list.
 MAIN = {task: name for name, (task, *_) in reversed(TASK_SCORES.items())}
 MEANS = {name: parts for name, (_, parts) in glue.MEANS.items()}  # mean -> its scores
@@ -32,7 +32,7 @@ PARTS = {score: (score,) for score in SCORES} | MEANS  # score -> the scores of 
 TITLES = {
     **{name: title for name, (title, _) in glue.MEANS.items()},
     **{name: score.title for task in COLUMNS for name, score in task.scores.items()},
-    **{name: title for name, (title, _) in EVALUATIONS.items()},
+    **{name: title for name, (title, *_) in EVALUATIONS.items()},
     "loss": "validation loss",
     "bits_per_byte": "bits per byte",
     "seconds": "seconds of pre-training",

@@ -13,7 +13,6 @@ A sentence's score is the sum over its tokens, in nats. If the state before a to
 token, a model without a start token does not score the first token.
 """
 
-import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from flax.errors import ScopeParamNotFoundError
 from scalelab import objectives
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.eval import likelihood, placement, token_scores
+from scalelab.eval.evaluation import Asked
 from scalelab.eval.items import Spans
 from scalelab.eval.likelihood import Reading
 from scalelab.objectives import Pass
@@ -156,15 +156,12 @@ def score(
     opened: Pretrained,
     encoded: Encoded,
     rule: str,
+    asked: Asked,
     *,
     reading: Reading | None = None,
     judge: token_scores.Judge | None = None,
     wanted: np.ndarray | None = None,
     words: np.ndarray | None = None,
-    batch_tokens: int | None = None,
-    tensor_parallel: int = 1,
-    partial: pathlib.Path | None = None,
-    show: bool = True,
 ) -> np.ndarray:
     """Scores the tokens of texts inside their spans: the engine of all evaluations of texts.
 
@@ -174,14 +171,11 @@ def score(
       opened: the run.
       encoded: the texts.
       rule: one of `rules(opened)`.
+      asked: batch size, devices and file for partial results.
       reading: the way to read them; None: from `make_reading`.
       judge: a function of token_scores; None: `token_scores.nats`.
       wanted: [num_texts] bool, the texts that need scores; None: all.
       words: [n], word indices for the rule pll_word; None: the tokenizer's words.
-      batch_tokens: tokens in a batch, padding included; None: chosen for the device.
-      tensor_parallel: devices that share the model.
-      partial: file for partial results; the next call continues from them.
-      show: whether to show a progress bar.
 
     Returns:
       [n, ...] float32, minus the log-probabilities in nats or the judge's results; NaN for tokens
@@ -198,9 +192,9 @@ def score(
     if rule == "pll_word":
         word_stops = _word_stops((encoded.words if words is None else words)[kept], starts)
     made = likelihood.score(
-        placement.place(opened, tensor_parallel), encoded.tokens[kept], starts, reading,
-        choose_batch_size(reading, batch_tokens), judge=judge, word_stops=word_stops,
-        wanted=None if inside.all() else inside[kept], partial=partial, show=show,
+        placement.place(opened, asked.tensor_parallel), encoded.tokens[kept], starts, reading,
+        choose_batch_size(reading, asked.batch_tokens), judge=judge, word_stops=word_stops,
+        wanted=None if inside.all() else inside[kept], partial=asked.partial,
     )  # fmt: skip
     found = np.full((len(kept), *made.shape[1:]), np.nan, np.float32)
     found[kept] = made

@@ -3,8 +3,8 @@
 A row of SUITES has a function that turns the suite's files into items (`scalelab.eval.items.Item`:
 texts, the right one, the characters that count, the groups of the table), the place of the files,
 and whether a text's score is a sum or a mean over tokens. `scalelab.eval.pairs` measures them.
-`python -m scalelab.eval.NAME` is `run(NAME)`. LAMBADA, LAMA and the prompts do not score whole
-texts and have their own functions.
+LAMBADA, LAMA and the prompts do not score whole texts and have their own functions.
+`python -m scalelab.eval.NAME` is `run(NAME)` for every evaluation.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from scalelab.config import cli
 from scalelab.eval import evaluation, items, lama, lambada, pairs, prompts
 from scalelab.eval.evaluation import Evaluation
 from scalelab.eval.items import Item
+from scalelab.eval.names import EVALUATIONS
 from scalelab.resources import host
 from scalelab.tasks import data_files
 
@@ -28,12 +29,17 @@ if TYPE_CHECKING:
 Reader = Callable[[pathlib.Path], list[Item]]
 
 
+def find(folder: pathlib.Path, *patterns: str) -> list[pathlib.Path]:
+    """Returns the files that match patterns, in their order; there must be one."""
+    if not (found := [path for own in patterns for path in sorted(folder.glob(own))]):
+        raise ValueError(f"{folder}: expected {' or '.join(patterns)} in it")
+    return found
+
+
 def read_pairs(path: pathlib.Path) -> list[Item]:
     """Reads a user's own pairs: a file, or all files *.jsonl of a folder."""
-    if path.is_dir() and not any(path.glob("*.jsonl")):
-        raise ValueError(f"{path} holds no *.jsonl")
     found = []
-    for own in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+    for own in find(path, "*.jsonl") if path.is_dir() else [path]:
         for number, line in data_files.read_objects(own, ("good", "bad")):
             texts = line["good"], line["bad"]
             if not all(map(str.strip, texts)):
@@ -50,12 +56,9 @@ BLIMP_PUBLISHED, BLIMP_MODELS = "published/models_summary.jsonl", ["ngram", "lst
 
 def read_blimp(folder: pathlib.Path) -> list[Item]:
     """Reads all paradigms of a folder, in alphabetical order; there must be one."""
-    paths = sorted([*folder.glob("*.jsonl"), *folder.glob("data/*.jsonl")])
-    if not paths:
-        raise ValueError(f"{folder}: expected <paradigm>.jsonl files of BLiMP in it or in data/")
     return [
         Item((row["UID"], row["linguistics_term"]), (row["sentence_good"], row["sentence_bad"]), 0)
-        for path in paths
+        for path in sorted(find(folder, "*.jsonl", "data/*.jsonl"))
         for _, row in data_files.read_objects(path, BLIMP_KEYS)
     ]
 
@@ -147,11 +150,8 @@ CIRCUITS = {  # prefix of a suite's name -> circuit
 
 def read_syntaxgym(folder: pathlib.Path) -> list[Item]:
     """Reads all suites of a folder; there must be one, and each must be complete."""
-    paths = sorted([*folder.glob("*.json"), *folder.glob("json/*.json")])
-    if not paths:
-        raise ValueError(f"{folder}: expected <suite>.json files in it or in json/")
     found = []
-    for path in paths:
+    for path in sorted(find(folder, "*.json", "json/*.json")):
         suite = data_files.read_json(path)
         with data_files.place(path, expected="a suite of SyntaxGym"):
             formulas = [p["formula"] for p in suite["predictions"] if "=" not in p["formula"]]
@@ -183,10 +183,8 @@ POSSESSIVE = ("his", "her", "their", "its", "my", "your", "our")
 
 def read_cats(folder: pathlib.Path) -> list[Item]:
     """Reads all tests of a folder; there must be one, and each line must have alternatives."""
-    tests = sorted(folder.glob("commonsense_ability_test/*.txt"))
+    tests = find(folder, "commonsense_ability_test/*.txt")
     robust = sorted(folder.glob("Robust_commonsense_test/*.txt"))
-    if not tests:
-        raise ValueError(f"{folder}: expected commonsense_ability_test/<test>.txt in it")
     found = []
     for path in (*tests, *robust):
         level = "tests" if path in tests else "robust pairs"
@@ -207,7 +205,7 @@ def read_copa(folder: pathlib.Path) -> list[Item]:
     from scalelab.tasks.superglue import join_choices
 
     keys, found = ("premise", "choice1", "choice2", "question"), []
-    (path,) = _superglue(folder, "COPA", ("val",))[:1]
+    path = find(folder, "COPA/val.jsonl", "val.jsonl")[0]
     for number, row in data_files.read_objects(path, keys, ("label",)):
         with data_files.place(path, number):
             begun, ends = join_choices(row)
@@ -218,18 +216,10 @@ def read_copa(folder: pathlib.Path) -> list[Item]:
     return found
 
 
-def _superglue(folder: pathlib.Path, task: str, splits: tuple[str, ...]) -> list[pathlib.Path]:
-    places = [p / f"{split}.jsonl" for p in (folder / task, folder) for split in splits]
-    if not (found := [path for path in places if path.exists()]):
-        names = " or ".join(f"{split}.jsonl" for split in splits)
-        raise ValueError(f"{folder}: expected {names} in it, or in {task}/")
-    return found
-
-
 def read_wsc(folder: pathlib.Path) -> list[Item]:
     """Reads both splits: the pronouns with several candidates of which exactly one is right."""
     asked: dict[tuple[str, int], dict[str, tuple[str, int]]] = {}
-    for path in _superglue(folder, "WSC", ("val", "train")):
+    for path in find(folder, "WSC/val.jsonl", "WSC/train.jsonl", "val.jsonl", "train.jsonl"):
         for number, row in data_files.read_objects(path, ("text",), ("target", "label")):
             with data_files.place(path, number, "a row of WSC"):
                 at, name = (row["target"][key] for key in ("span2_index", "span1_text"))
@@ -267,16 +257,12 @@ ANSWERS = {"0": "the occupation", "1": "the other participant"}
 
 def read_crows_pairs(folder: pathlib.Path) -> list[Item]:
     """Reads the pairs; only the words that both texts of a pair have count."""
-    paths = [
-        path for path in (folder / CROWS_PAIRS, folder / "data" / CROWS_PAIRS) if path.exists()
-    ]
-    if not paths:
-        raise ValueError(f"{folder}: expected {CROWS_PAIRS} in it, or in data/")
+    path = find(folder, CROWS_PAIRS, f"data/{CROWS_PAIRS}")[0]
     names = ("sent_more", "sent_less", "bias_type")
     return [
         Item((row["bias_type"],), texts := (row["sent_more"], row["sent_less"]), 0,
              items.shared_words(*texts))
-        for _, row in data_files.read_table(paths[0], names, ",", quoted=True)
+        for _, row in data_files.read_table(path, names, ",", quoted=True)
     ]  # fmt: skip
 
 
@@ -343,22 +329,21 @@ SUITES = {row.name: row for row in (
 
 
 def parser() -> cli.Parser:
-    """Returns the command line: a command for each suite."""
+    """Returns the command line: a command for each evaluation."""
     made = cli.Parser("scalelab eval", __doc__)
     commands = made.add_commands()
-    for name, row in SUITES.items():
+    for name in EVALUATIONS:
         text = importlib.import_module(f"scalelab.eval.{name}").__doc__
-        evaluation.add_flags(
-            commands.add_parser(name, description=text, setup=host.keep_freed), row
-        )
+        own = commands.add_parser(name, description=text, setup=host.keep_freed)
+        evaluation.add_flags(own, evaluation.load(name))
     return made
 
 
 def main(given: argparse.Namespace) -> None:
-    """Measures the suite that the command names, and prints."""
-    evaluation.run(SUITES[given.command], given)
+    """Measures the evaluation that the command names, and prints."""
+    evaluation.run(evaluation.load(given.command), given)
 
 
 def run(name: str) -> None:
-    """Runs the program of a suite, with the arguments that the user typed."""
+    """Runs the program of an evaluation, with the arguments that the user typed."""
     cli.run(main, parser(), [name, *sys.argv[1:]])

@@ -1,7 +1,7 @@
 """Token scores of a model at given places of a batch, for evaluation and for filling masks."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -96,105 +96,72 @@ class Places(NamedTuple):
     num: np.int32 | jax.Array  # [] int32, number of places that count, the first of the N
 
 
-class Judge(Protocol):
-    """A function that scores the targets at places, such as `nats`."""
-
-    def __call__(
-        self,
-        net: nn.Module,
-        params: ArrayPytree,
-        batch: Batch,
-        places: Places,
-        carried: ArrayPytree = None,
-    ) -> tuple[jax.Array, ArrayPytree]:
-        """Scores the targets at the places.
-
-        Args:
-          net: unbound.
-          params: its parameters.
-          batch: tokens [B, T] and lengths [B].
-          places: the judged places.
-          carried: the model's memory, as in `apply`.
-
-        Returns:
-          Scores [N, ...] float32, and the carried state.
-        """
-        ...
+# (scores [V] of all tokens, target []) -> score [...] of the target, such as `nats`.
+Judge = Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def nats(
-    net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
-) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability of the targets, [N] float32 in nats, and carried state."""
+def nats(scores: jax.Array, target: jax.Array) -> jax.Array:
+    """Returns minus the log-probability of a target, in nats: [] float32.
 
-    def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
-        return jax.nn.logsumexp(scores) - scores[target]
-
-    return _judge_each(judge, (), net, params, batch, places, carried)
+    Args:
+      scores: [V].
+      target: [] int32.
+    """
+    return jax.nn.logsumexp(scores) - scores[target]
 
 
 def guesses(
+    scores: jax.Array, target: jax.Array, among: jax.Array | np.ndarray | None = None
+) -> jax.Array:
+    """Compares a target with the model's best guess: [3] float32.
+
+    Args:
+      scores: [V].
+      target: [] int32.
+      among: [V] bool, the tokens that may be guessed; None: all.
+
+    Returns:
+      Minus the log-probability of the target, minus the log-probability of the most probable token,
+      and the target's rank: the number of other tokens with at least its probability (0: a right
+      guess).
+    """
+    total = jax.nn.logsumexp(scores)
+    ahead = scores >= scores[target]
+    rank = jnp.sum(ahead if among is None else ahead & among) - 1
+    return jnp.stack([total - scores[target], total - scores.max(), rank.astype(total.dtype)])
+
+
+def judge_places(
     net: nn.Module,
+    judge: Judge | None,
     params: ArrayPytree,
     batch: Batch,
     places: Places,
     carried: ArrayPytree = None,
-    among: jax.Array | np.ndarray | None = None,
 ) -> tuple[jax.Array, ArrayPytree]:
-    """Compares the targets with the model's best guesses.
-
-    Args:
-      net: these five as in `Judge`.
-      params: its parameters.
-      batch: tokens and lengths.
-      places: the judged places.
-      carried: the model's memory.
-      among: [V] bool, the tokens that may be guessed; None: all.
-
-    Returns:
-      Scores [N, 3] float32 and the carried state. The scores are minus the log-probability of the
-      target, minus the log-probability of the most probable token, and the target's rank: the
-      number of other tokens with at least its probability (0: a right guess).
-    """
-
-    def judge(scores: jax.Array, target: jax.Array) -> jax.Array:
-        total = jax.nn.logsumexp(scores)
-        ahead = scores >= scores[target]
-        rank = jnp.sum(ahead if among is None else ahead & among) - 1
-        return jnp.stack([total - scores[target], total - scores.max(), rank.astype(total.dtype)])
-
-    return _judge_each(judge, (3,), net, params, batch, places, carried)
-
-
-def replaced_nats(
-    net: nn.Module, params: ArrayPytree, batch: Batch, places: Places, carried: ArrayPytree = None
-) -> tuple[jax.Array, ArrayPytree]:
-    """Returns minus the log-probability that tokens are original, and the carried state.
-
-    The first result is [N] float32, in nats, from a discriminator (Clark et al. 2020, 2). The
-    targets are not used.
-    """
-
-    def score(model: nn.Module) -> jax.Array:
-        return model.replaced_logits(Pass(jax.random.key(0)).hidden(model, batch))
-
-    scores, carried = apply(score, net, params, carried)
-    return jax.nn.softplus(scores.reshape(-1)[places.at]), carried
-
-
-def _judge_each(
-    judge: Callable[[jax.Array, jax.Array], jax.Array],
-    shape: tuple[int, ...],
-    net: nn.Module,
-    params: ArrayPytree,
-    batch: Batch,
-    places: Places,
-    carried: ArrayPytree,
-) -> tuple[jax.Array, ArrayPytree]:
-    """Returns `judge(scores [V], target)` of each place, [N, *shape], and the carried state.
+    """Judges the targets at places of a batch.
 
     Only the scores of one chunk of places are in memory; chunks of padding are not computed.
+
+    Args:
+      net: unbound.
+      judge: scores a target; None: a discriminator gives minus the log-probability that the tokens
+        are original, in nats (Clark et al. 2020, 2), and the targets are not used.
+      params: its parameters.
+      batch: tokens [B, T] and lengths [B].
+      places: the judged places.
+      carried: the model's memory, as in `apply`.
+
+    Returns:
+      Scores [N, ...] float32, and the carried state.
     """
+
+    def replaced(model: nn.Module) -> jax.Array:
+        return model.replaced_logits(Pass(jax.random.key(0)).hidden(model, batch))
+
+    if judge is None:
+        scores, carried = apply(replaced, net, params, carried)
+        return jax.nn.softplus(scores.reshape(-1)[places.at]), carried
 
     def read(model: nn.Module) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         hidden = Pass(jax.random.key(0)).token_hidden(model, batch)
@@ -204,15 +171,18 @@ def _judge_each(
     total, most = len(features), MOST_SCORES.get(jax.default_backend(), DEFAULT_MOST_SCORES)
     chunk = min(total, max(1, most // table.shape[0]))
 
-    def add(k: jax.Array, found: jax.Array) -> jax.Array:
-        start = jnp.minimum(k * chunk, total - chunk)  # the last chunk may overlap the one before
+    def score(start: jax.Array) -> jax.Array:
         part = jax.lax.dynamic_slice_in_dim(features, start, chunk)
         targets = jax.lax.dynamic_slice_in_dim(jnp.asarray(places.targets), start, chunk)
         shift = bias
         if bias is not None and bias.ndim > 1:  # each place has its own
             shift = jax.lax.dynamic_slice_in_dim(bias, start, chunk)
-        made = jax.vmap(judge)(tied_logits(part, table, shift), targets)
-        return jax.lax.dynamic_update_slice_in_dim(found, made, start, 0)
+        return jax.vmap(judge)(tied_logits(part, table, shift), targets)
 
+    def add(k: jax.Array, found: jax.Array) -> jax.Array:
+        start = jnp.minimum(k * chunk, total - chunk)  # the last chunk may overlap the one before
+        return jax.lax.dynamic_update_slice_in_dim(found, score(start), start, 0)
+
+    shape = jax.eval_shape(score, jnp.zeros((), jnp.int32)).shape[1:]
     empty = jnp.zeros((total, *shape), jnp.float32)
     return jax.lax.fori_loop(0, -(-places.num // chunk), add, empty), carried

@@ -30,8 +30,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import Asked, Evaluation, Measured, program
+from scalelab.eval import suites
+from scalelab.eval.evaluation import Asked, Evaluation, Measured
 from scalelab.lab.compare import bootstrap, estimates
 from scalelab.tasks import data_files, metrics
 
@@ -132,7 +132,6 @@ def measure(opened: "Pretrained", items: Sequence[Pair], asked: Asked) -> Measur
     """
     from scalelab.lab import tables
 
-    del asked
     words = sorted({word for pair in items for word in pair.words})
     index = {word: k for k, word in enumerate(words)}
     vectors, pieces = find_vectors(opened, words)
@@ -185,7 +184,6 @@ def measure(opened: "Pretrained", items: Sequence[Pair], asked: Asked) -> Measur
 EVALUATION = Evaluation(
     "wordsim", read, measure, "file or folder of word pairs", "wordsim", scratch=True, source=True
 )
-parser, main = program(EVALUATION, __doc__)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("wordsim")

@@ -98,10 +98,8 @@ class TransformHead(nn.Module):
     @nn.compact
     def __call__(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Maps hidden [..., D] to features [..., E] and the bias [V] of the scores."""
-        out_axes, out_shape = (axes.TRANSFORM,), (self.width or hidden.shape[-1],)
-        dense = Linear(
-            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="dense"
-        )
+        given = (axes.TRANSFORM,), (self.width or hidden.shape[-1],), self.kernel_init, self.dtype
+        dense = Linear((axes.WIDTH,), *given, name="dense")
         bias = parameter(self, "bias", ZEROS, (axes.VOCAB,), (self.vocab_size,))
         return self.norm(self.activation(dense(hidden))), bias
 
@@ -122,14 +120,10 @@ class FirstTokenHead(nn.Module):
     @nn.compact
     def __call__(self, hidden: jax.Array) -> jax.Array:
         """Maps hidden [B, T, D] to scores [B, C] float32."""
-        out_axes, out_shape = (axes.TRANSFORM,), (hidden.shape[-1],)
-        pooler = Linear(
-            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, self.dtype, name="pooler"
-        )
-        out_axes, out_shape = (axes.CLASSES,), (self.num_classes,)
-        classifier = Linear(
-            (axes.WIDTH,), out_axes, out_shape, self.kernel_init, jnp.float32, name="classifier"
-        )
+        linear = partial(Linear, (axes.WIDTH,), kernel_init=self.kernel_init)
+        width = hidden.shape[-1]
+        pooler = linear((axes.TRANSFORM,), (width,), dtype=self.dtype, name="pooler")
+        classifier = linear((axes.CLASSES,), (self.num_classes,), name="classifier")
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 
 

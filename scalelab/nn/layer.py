@@ -130,5 +130,4 @@ class Unchanged(nn.Module):
         self, carry: jax.Array, ctx: Context, cache: ArrayPytree
     ) -> tuple[jax.Array, ArrayPytree]:
         """Returns the carry and the cache."""
-        del ctx
         return carry, cache

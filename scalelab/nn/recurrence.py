@@ -41,7 +41,6 @@ class Cell(NamedTuple):
 
 def _elman(given: jax.Array, recurrent: jax.Array, state: State) -> State:
     """Elman 1990: h' = tanh(W x + U h + b)."""
-    del state
     return {"hidden": jnp.tanh(given + recurrent)}
 
 
@@ -181,7 +180,6 @@ class Recurrent(nn.Module):
 
     def init_cache(self, batch_size: int, max_len: int) -> State:
         """Returns states of zeros [B, D], whatever `max_len`."""
-        del max_len
         return {n: jnp.zeros((batch_size, self.width), jnp.float32) for n in CELLS[self.cell].names}
 
     @nn.compact

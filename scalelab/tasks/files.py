@@ -1,7 +1,7 @@
 """Records of a labeled task from tab-separated files: GLUE's layout or a user's own.
 
 GLUE's files have no quoting: a quotation mark is part of a sentence. Sentences also contain
-characters that other readers treat as line ends. `scalelab.helpers.data_files` defines line ends.
+characters that other readers treat as line ends. `scalelab.tasks.data_files` defines line ends.
 """
 
 import dataclasses

@@ -55,7 +55,6 @@ def read_parallel(path: Path, split: str, labels: Sequence[str], *, to: str) -> 
     Raises:
       ValueError: the translation is missing, or has another number of lines.
     """
-    del split, labels
     other = path.with_name(path.name.replace(".en", f".{to}"))
     ours, theirs = (list(data_files.read_lines(own)) for own in (path, other))
     if len(ours) != len(theirs):
@@ -67,7 +66,6 @@ def read_parallel(path: Path, split: str, labels: Sequence[str], *, to: str) -> 
 
 def read_dialogsum(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads dialogues with one summary, or three as in the test set."""
-    del split, labels
     rows = []
     for number, row in data_files.read_objects(path, ("dialogue",)):
         own = [row[name] for name in row if name.rstrip("123") == "summary"]
@@ -79,7 +77,6 @@ def read_dialogsum(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 def read_pairs(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads texts, or lists of their sentences, with one or more answers."""
-    del split, labels
     rows = []
     for number, row in data_files.read_objects(path, others=("source", "target")):
         with data_files.place(path, number):
@@ -89,7 +86,6 @@ def read_pairs(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads attribute lists with their texts; outside training a list and all its texts are one."""
-    del labels
     rows = [own for _, own in data_files.read_table(path, ("mr", "ref"), ",", quoted=True)]
     pairs = [(own["mr"], (own["ref"],)) for own in rows]
     if split != "train":
@@ -102,7 +98,6 @@ def read_e2e(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 def read_webquestions(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads questions with their accepted answers."""
-    del split, labels
     with data_files.place(path, expected="a list of questions"):
         rows = [(str(q["qText"]), _texts(q["answers"])) for q in data_files.read_json(path)]
     return _records(rows, path, files.digest(path))

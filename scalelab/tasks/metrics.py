@@ -53,8 +53,7 @@ def hits(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = N
 
     Gold is not used, so the trivial score is 0.
     """
-    _, many, w, shape = _prepare(gold, predicted, weights)
-    return _shaped(w @ (many == 1).T / w.sum(axis=1)[:, None], shape)
+    return accuracy(np.ones(np.shape(gold)), predicted, weights)
 
 
 def f1(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
@@ -106,9 +105,7 @@ def matthews(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
 def pearson(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
     """Returns Pearson's correlation (Pearson 1895); 0 if all gold, or all predicted, are equal."""
     gold, many, w, shape = _prepare(gold, predicted, weights)
-    varies = _varies(gold[None], w) & _varies(many, w)
-    values = _correlation(gold[None, None], many[None], w[:, None])
-    return _shaped(np.where(varies, values, 0.0), shape)
+    return _shaped(_correlation(gold[None, None], many[None], w), shape)
 
 
 def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None = None) -> Any:
@@ -120,10 +117,8 @@ def spearman(gold: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None
     1.0
     """
     gold, many, w, shape = _prepare(gold, predicted, weights)
-    varies = _varies(gold[None], w) & _varies(many, w)
     ranks = np.stack([_ranks(row, w) for row in many], axis=1)
-    values = _correlation(_ranks(gold, w)[:, None], ranks, w[:, None])
-    return _shaped(np.where(varies, values, 0.0), shape)
+    return _shaped(_correlation(_ranks(gold, w)[:, None], ranks, w), shape)
 
 
 def ratio_of_counts(count: Callable[[str, str], tuple[float, float]]) -> Metric:
@@ -293,16 +288,6 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
-def _varies(values: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Returns True for rows of values [S, n] with different values where w [R, n] > 0: [R, S].
-
-    It compares the values: the computed variance of a constant is a rounding error, seldom 0.
-    """
-    counts = (w > 0)[:, None]
-    high = np.where(counts, values, -np.inf).max(axis=-1)
-    return high > np.where(counts, values, np.inf).min(axis=-1)
-
-
 def _ranks(values: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Returns the mean ranks [R, n] of values [n] with multiplicities w [R, n]."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
@@ -312,9 +297,18 @@ def _ranks(values: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _correlation(x: np.ndarray, y: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """Returns weighted Pearson correlations over the last axis; arbitrary if x or y is constant."""
+    """Returns weighted Pearson correlations of x [R or 1, 1, n] and y [R or 1, S, n]: [R, S].
+
+    It is 0 if x or y is constant where w [R, n] > 0. This compares the values: the computed
+    variance of a constant is a rounding error, seldom 0.
+    """
+    w, varies = w[:, None], True
+    for z in (x, y):
+        high, low = np.where(w > 0, z, -np.inf).max(-1), np.where(w > 0, z, np.inf).min(-1)
+        varies = varies & (high > low)
     total = w.sum(axis=-1, keepdims=True)
     x = x - (w * x).sum(axis=-1, keepdims=True) / total
     y = y - (w * y).sum(axis=-1, keepdims=True) / total
     scale = np.sqrt((w * x * x).sum(axis=-1)) * np.sqrt((w * y * y).sum(axis=-1))
-    return np.clip(_ratio((w * x * y).sum(axis=-1), scale), -1.0, 1.0)
+    values = np.clip(_ratio((w * x * y).sum(axis=-1), scale), -1.0, 1.0)
+    return np.where(varies, values, 0.0)

@@ -44,7 +44,6 @@ def read_spans(
       ValueError: the file cannot be read, has another layout, or has a question without an answer;
         or no question of a train set has its answer in the context.
     """
-    del labels
     if carved is None:
         carved = not any((path.parent / name).exists() for name in SQUAD_TRAIN)
     content = data_files.read_json(path)
@@ -56,7 +55,7 @@ def read_spans(
         rows = [row for row in rows if (places[row[0]] % EVERY == EVERY - 1) == is_dev]
     if not rows:
         raise ValueError(f"{path}: there are no questions for {split}")
-    labels, num_absent = [], 0
+    spelt, num_absent = [], 0
     for _, name, question, context, answers in rows:
         if not answers or not all(text.strip() for text, _ in answers):
             raise ValueError(f"{path}: the question {name} ({brief(question)}) has no answer")
@@ -65,7 +64,7 @@ def read_spans(
             for text, start in answers
         ]
         num_absent += placed[0][1] < 0
-        labels.append(json.dumps(placed))
+        spelt.append(json.dumps(placed))
     if split != "dev" and num_absent == len(rows):
         raise ValueError(f"{path}: no question has its answer at its place in the context")
     texts = [row[2] for row in rows], [row[3] for row in rows]
@@ -79,7 +78,7 @@ def read_spans(
             " in the context; training leaves them out"
         )
     digest = files.digest(path, split)
-    return Records(texts, np.array(labels), str(path), digest, remarks=tuple(remarks))
+    return Records(texts, np.array(spelt), str(path), digest, remarks=tuple(remarks))
 
 
 def _questions(data: Any) -> Iterator[tuple[str, str, str, str, list[tuple[str, int]]]]:
@@ -95,7 +94,6 @@ def _questions(data: Any) -> Iterator[tuple[str, str, str, str, list[tuple[str, 
 
 def read_swag(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads a CSV file; raises ValueError if it has other columns, choices or labels."""
-    del split
     made, spelt = [], []
     needed = ("sent1", "sent2", *ENDINGS, "label")
     for number, row in data_files.read_table(path, needed, ",", quoted=True):
@@ -132,15 +130,11 @@ def read_mctest(path: Path, split: str, labels: Sequence[str]) -> Records:
         for number, pair in enumerate(zip(*lines, strict=True), 1):
             fields = pair[0].split("\t")[2:]
             chosen = pair[1].split()
-            if len(fields) != 1 + NUM_QUESTIONS * (1 + len(labels)):
+            size = 1 + NUM_QUESTIONS * (1 + len(labels))
+            if (len(fields), len(chosen)) != (size, NUM_QUESTIONS) or {*chosen} - {*labels}:
                 raise ValueError(
-                    f"{file}, line {number}: expected a story and {NUM_QUESTIONS} questions with"
-                    f" {len(labels)} choices each, found {len(fields)} fields"
-                )
-            if len(chosen) != NUM_QUESTIONS or not set(chosen) <= set(labels):
-                raise ValueError(
-                    f"{own[1]}, line {number}: expected {NUM_QUESTIONS} of {', '.join(labels)},"
-                    f" found {brief(pair[1])}"
+                    f"{file}, line {number}: expected a story, {NUM_QUESTIONS} questions with"
+                    f" {len(labels)} choices each, and as many answers in {own[1].name}"
                 )
             story = fields.pop(0).replace("\\newline", "\n").replace("\\tab", "\t")
             for place, letter in enumerate(chosen):

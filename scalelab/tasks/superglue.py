@@ -47,7 +47,6 @@ def read(
     Raises:
       ValueError: the file cannot be read, or a row lacks a key or has a wrong value.
     """
-    del split
     if path.match(JSON_LINES):
         convert = BABYLM.get(path.name.partition(".")[0], convert)
     rows: list[tuple[str, ...]] = []

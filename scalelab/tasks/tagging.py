@@ -28,7 +28,6 @@ def read_columns(path: Path, split: str, labels: Sequence[str]) -> Records:
     Raises:
       ValueError: the file cannot be read, or has a malformed line or a tag outside `labels`.
     """
-    del split
     found: list[tuple[list[str], list[str]]] = [([], [])]
     for number, fields in data_files.read_fields(path):
         if len(fields) == 2 and fields[0].strip():
@@ -45,7 +44,6 @@ def read_columns(path: Path, split: str, labels: Sequence[str]) -> Records:
 
 def read_upos(path: Path, split: str, labels: Sequence[str]) -> Records:
     """Reads a CoNLL-U file; raises ValueError if it is malformed or has another tag."""
-    del split
     return make_records(path, ((s.words, s.upos) for s in treebank.read_file(path)), labels)
 
 

@@ -7,6 +7,7 @@ import string
 from collections.abc import Callable
 from pathlib import Path
 
+from scalelab.helpers import hf_datasets
 from scalelab.helpers.files import listing
 from scalelab.helpers.names import check_names, load_module
 from scalelab.tasks import data_files, files
@@ -87,8 +88,18 @@ def _open(data_dir: str | os.PathLike[str] | None) -> Path | Callable[..., Recor
         return load_module("tasks", "tfds").read
     reader, colon, data_set = str(data_dir).partition(":")
     if colon and reader == "hf":
-        return functools.partial(load_module("tasks", "hf").read, data_set)
+        return functools.partial(_read_hub, data_set)
     return files.folder(data_dir)
+
+
+def _read_hub(
+    data_set: str, address: str, texts: tuple[str, ...], labels: Labels | None
+) -> Records | None:
+    """Reads one split of a Hugging Face data set in the order of its `idx`; as `tfds.read`."""
+    config, _, split = address.partition("/")
+    rows = hf_datasets.load(data_set, config).get(split)
+    where = f"hf:{data_set}/{address}"
+    return Records.from_rows(rows.to_list(), texts, labels, where) if rows else None
 
 
 def _read(

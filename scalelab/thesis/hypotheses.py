@@ -13,12 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from scalelab.lab.compare.claims import ABOVE, ALL, ANY, BELOW, Finding, Region
-from scalelab.lab.compare.hypotheses import (
-    Block,
-    build_claim,
-    value,
-    weighted,
-)
+from scalelab.lab.compare.hypotheses import Block, build_claim, value, weighted
 from scalelab.lab.compare.scores import Row, Scores
 from scalelab.thesis import select
 from scalelab.thesis.counts import MOST, SCORE, Case, block_cases, make_finding

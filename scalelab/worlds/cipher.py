@@ -8,7 +8,6 @@ sentence has one translation. So it shows whether pre-training helps to translat
 pairs.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,37 +24,30 @@ TASKS = FOLDER, SUMMARIES = "cipher", "summary"  # each task has this folder in 
 PASSAGE = 3  # sentences
 
 
-@dataclasses.dataclass(frozen=True)
-class Cipher:
-    """The map of letters."""
-
-    letters: dict[int, int]
-
-    def spell(self, word: str) -> str:
-        """Returns a word of the second language."""
-        return word.translate(self.letters)
-
-    def translate(self, tree: Tree) -> list[str]:
-        """Returns the words of a sentence's translation."""
-        children = tree.children
-        if tree.label == "VP":
-            children = children[::-1]
-        elif tree.label == "BNP" and len(children) == 3:
-            children = (children[0], children[2], children[1])
-        return [
-            word
-            for child in children
-            for word in (self.translate(child) if isinstance(child, Tree) else [self.spell(child)])
-        ]
+Letters = dict[int, str]  # as of str.maketrans: a word of the second language is word.translate(it)
 
 
-def draw(seed: int) -> Cipher:
+def translate(tree: Tree, letters: Letters) -> list[str]:
+    """Returns the words of a sentence's translation."""
+    children = tree.children
+    if tree.label == "VP":
+        children = children[::-1]
+    elif tree.label == "BNP" and len(children) == 3:
+        children = (children[0], children[2], children[1])
+    parts = (
+        translate(child, letters) if isinstance(child, Tree) else [child.translate(letters)]
+        for child in children
+    )
+    return [word for words in parts for word in words]
+
+
+def draw(seed: int) -> Letters:
     """Draws the letters."""
     rng = np.random.default_rng([seed, 2])
     mapped = {}
     for letters in (VOWELS, CONSONANTS):
         mapped |= dict(zip(letters, rng.permutation(list(letters)).tolist(), strict=True))
-    return Cipher(str.maketrans(mapped))
+    return str.maketrans(mapped)
 
 
 def write(
@@ -81,10 +73,10 @@ def write(
     Raises:
       ValueError: the lexicon is too small for this number of pairs.
     """
-    cipher, rng = draw(seed), np.random.default_rng([seed, 3])
+    letters, rng = draw(seed), np.random.default_rng([seed, 3])
 
     def translated(trees: tuple[Tree, ...]) -> str:
-        return " ".join(word for tree in trees for word in cipher.translate(tree))
+        return " ".join(word for tree in trees for word in translate(tree, letters))
 
     for split, count in counts(num_documents).items():
         documents = [world.sample(rng) for _ in range(count)]
@@ -97,7 +89,7 @@ def write(
     def translations() -> Iterator[tuple[str, str]]:
         while True:
             for tree in world.sample(rng).trees:
-                yield " ".join(tree.words()), " ".join(cipher.translate(tree))
+                yield " ".join(tree.words()), " ".join(translate(tree, letters))
 
     pairs.write(folder / f"tasks/{FOLDER}", pairs.draw(sizes, translations()))
     pairs.write(folder / f"tasks/{SUMMARIES}", pairs.draw(sizes, _summaries(world, rng)))

@@ -80,13 +80,7 @@ class Copies:
         }
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-        """Draws texts: [count, length] int32.
-
-        Args:
-          rng: generator of the draws.
-          count: number of texts.
-          length: words of a text.
-        """
+        """Draws texts: [count, length] int32."""
         letters = rng.integers(self.num_letters, size=(count, -(-length // 2)))
         copies = 100 * rng.random(letters.shape) < self.percent_copied
         lag = self.lag // 2  # in letters

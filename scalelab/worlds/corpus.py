@@ -4,18 +4,33 @@ import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from scalelab.worlds import gold, lexicon
-from scalelab.worlds.copies import Copies
 from scalelab.worlds.discourse import World
-from scalelab.worlds.markov import Source
-from scalelab.worlds.neighbours import Neighbours
-from scalelab.worlds.sequences import Sequences
 
 NUM_PAIRS = 400  # pairs of each group
+
+
+class Tokens(Protocol):
+    """A source of texts whose words are invented, such as `markov.Source`."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of different tokens."""
+        ...
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
+        """Draws texts: [count, length] int32.
+
+        Args:
+          rng: generator of the draws.
+          count: number of texts.
+          length: tokens of a text.
+        """
+        ...
 
 
 def counts(num_documents: int) -> dict[str, int]:
@@ -77,7 +92,7 @@ def write_grammar(world: World, seed: int, num_documents: int, folder: Path) -> 
 
 
 def write_tokens(
-    source: Source | Neighbours | Copies | Sequences,
+    source: Tokens,
     seed: int,
     num_documents: int,
     length: int,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalelab.worlds import lexicon
-from scalelab.worlds.lexicon import BE, DO, NUMBERS
+from scalelab.worlds.lexicon import NUMBERS
 from scalelab.worlds.pcfg import Tree
 
 PHRASES = ("S", "NP", "BNP", "VP", "PP", "SBAR")
@@ -87,10 +87,7 @@ def minimal_pairs(sentence: Mapping[str, Any]) -> list[dict[str, str]]:
     swapped = [*good[:first], good[first + 1], good[first], *good[first + 2 :]]
     found = [{"good": " ".join(good), "bad": " ".join(swapped), "group": "order"}]
     for place, verb in ((pair["verb"], pair) for pair in sentence["agreement"]):
-        word, other = good[place], "pl" if verb["number"] == "sg" else "sg"
-        forms = next((f for f in (BE, DO) if word in f.values()), None)
-        stem = word.removesuffix("s") if verb["number"] == "sg" else word
-        bad = [*good[:place], forms[other] if forms else lexicon.verb(stem, other)]
+        bad = [*good[:place], lexicon.other_number(good[place])]
         group = "attraction" if verb["attractors"] else "agreement"
         texts = {"good": " ".join(good), "bad": " ".join([*bad, *good[place + 1 :]])}
         found.append(texts | {"group": group})

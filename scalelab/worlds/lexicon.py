@@ -142,3 +142,9 @@ def verb(stem: str, form: str) -> str:
       form: "sg", "pl", "base" or "participle".
     """
     return stem + {"sg": "s", "pl": "", "base": "", "participle": "ed"}[form]
+
+
+def other_number(word: str) -> str:
+    """Returns the form of a verb for a subject of the other number."""
+    swaps = {table[a]: table[b] for table in (BE, DO) for a, b in (NUMBERS, NUMBERS[::-1])}
+    return swaps.get(word) or (word.removesuffix("s") if word.endswith("s") else word + "s")

@@ -60,13 +60,7 @@ class Source:
         return {"nats_per_word": self.bound(self.order)} | bounds
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-        """Draws texts from the stationary distribution: [count, length] int32.
-
-        Args:
-          rng: generator of the draws.
-          count: number of texts.
-          length: tokens of a text.
-        """
+        """Draws texts from the stationary distribution: [count, length] int32."""
         tokens = np.zeros((count, length), np.int32)
         for place in range(length):
             seen = min(place, self.order)

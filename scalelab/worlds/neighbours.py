@@ -42,11 +42,6 @@ class Neighbours:
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
         """Draws texts: [count, length] int32.
 
-        Args:
-          rng: generator of the draws.
-          count: number of texts.
-          length: letters of a text, an odd number.
-
         Raises:
           ValueError: `length` is even, so that the last token would have one neighbor.
         """

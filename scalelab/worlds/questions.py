@@ -25,16 +25,6 @@ NUM_THINGS = 4  # things in a passage; the same number of other nouns may be pla
 LEAST = {"num_nouns": 2 * NUM_THINGS, "num_verbs": 2}
 
 
-@dataclasses.dataclass(frozen=True)
-class Located(Thing):
-    """A definite noun phrase with a place: "the red dog near the cats"."""
-
-    place: str = ""
-
-    def __str__(self) -> str:
-        return f"{super().__str__()} {self.place}"
-
-
 Passages = list[dict[str, Any]]  # the "data" of SQuAD v1.1
 
 
@@ -125,4 +115,4 @@ def _locate(draws: Draws, thing: Thing, stem: str) -> Thing:
     if draws.rng.random() >= PLACE_RATE:
         return thing
     place = f"{draws.choose(tuple(PREPOSITIONS))} {Thing(stem, draws.choose(NUMBERS))}"
-    return Located(thing.stem, thing.number, thing.adjective, place)
+    return dataclasses.replace(thing, place=place)

@@ -72,13 +72,7 @@ class Sequences:
         return {"nats_per_word": float(np.log(self.num_letters))}
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-        """Draws the texts of the corpus: [count, length] int32.
-
-        Args:
-          rng: generator of the draws.
-          count: number of texts.
-          length: words of a text.
-        """
+        """Draws the texts of the corpus: [count, length] int32."""
         return rng.integers(self.num_letters, size=(count, length), dtype=np.int32)
 
     def pair(self, task: str, rng: np.random.Generator) -> Pair:

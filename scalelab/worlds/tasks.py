@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from scalelab.tasks.glue import NLI
-from scalelab.worlds import gold
+from scalelab.worlds import gold, lexicon
 from scalelab.worlds.discourse import World
 from scalelab.worlds.grammar import STAGES
 from scalelab.worlds.lexicon import BE, DO, NUMBERS, QUALITIES, noun, verb
@@ -46,9 +46,11 @@ class Thing:
     stem: str
     number: str
     adjective: str | None = None
+    place: str | None = None  # "near the cats"
 
     def __str__(self) -> str:
-        return " ".join(["the", *filter(None, [self.adjective]), noun(self.stem, self.number)])
+        words = "the", self.adjective, noun(self.stem, self.number), self.place
+        return " ".join(filter(None, words))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +133,6 @@ class Draws:
 # --- Tasks ----------------------------------------------------------------------------------------
 
 
-def other_number(word: str) -> str:
-    """Returns the form of a verb for a subject of the other number."""
-    swaps = {table[a]: table[b] for table in (BE, DO) for a, b in (NUMBERS, NUMBERS[::-1])}
-    return swaps.get(word) or (word.removesuffix("s") if word.endswith("s") else word + "s")
-
-
 def _cola(draws: Draws, label: str) -> tuple[str, ...]:
     attracted = draws.coin()
     while True:
@@ -147,7 +143,7 @@ def _cola(draws: Draws, label: str) -> tuple[str, ...]:
             break
     words = found["words"]
     if label == "0":
-        words[main["verb"]] = other_number(words[main["verb"]])
+        words[main["verb"]] = lexicon.other_number(words[main["verb"]])
     return (" ".join(words),)
 
 

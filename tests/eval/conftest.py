@@ -16,12 +16,13 @@ AUTO = {"next": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM"}
 
 @pytest.fixture
 def start(monkeypatch, capsys) -> Start:
-    """start(program or name of a suite, *arguments) -> exit code, stdout, stderr."""
+    """start(program, evaluation or its name, *arguments) -> exit code, stdout, stderr."""
     monkeypatch.setattr(host, "configure_jax", lambda *_: None)  # it would outlast the test
 
     def run(program: Any, *arguments: object) -> tuple[int, str, str]:
-        if isinstance(program, str):
-            return law_folders.start(capsys, suites, program, *arguments)
+        name = program if isinstance(program, str) else ""
+        if name := name or (program.EVALUATION.name if hasattr(program, "EVALUATION") else ""):
+            return law_folders.start(capsys, suites, name, *arguments)
         return law_folders.start(capsys, program, *arguments)
 
     return run

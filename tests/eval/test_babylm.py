@@ -189,7 +189,8 @@ def test_surprisals_in_context_are_scores_of_the_words(pretrained_runs) -> None:
     texts = [" ".join(pair) for pair in words]
     spans = [((len(context), len(text)),) for (context, _), text in zip(words, texts, strict=True)]
     encoded = sentence_scores.encode(opened.tokenizer, texts, spans)
-    expected = encoded.add_up(sentence_scores.score(opened, encoded, "log_likelihood"))
+    asked = Asked(None, pathlib.Path(), {})
+    expected = encoded.add_up(sentence_scores.score(opened, encoded, "log_likelihood", asked))
     made = reading_times.surprisals(opened, words, official=False)
     np.testing.assert_allclose(made, expected, rtol=1e-5)
     theirs = reading_times.surprisals(opened, words, official=True)

@@ -300,7 +300,7 @@ def test_bad_input(pretrained_runs, paradigms, tmp_path, start, refused) -> None
             [run, work, f"--data={equal}"],
             "2 of the 2 items have equal texts",
         ),
-        ("blimp", [run, work, f"--data={tmp_path / 'none'}"], "paradigm"),
+        ("blimp", [run, work, f"--data={tmp_path / 'none'}"], "data/*.jsonl"),
         ("blimp", [run, work, f"--data={paradigms}", "--rule=pll"], "log_likelihood"),
         ("cats", [run, work, f"--data={paradigms}"], "commonsense_ability_test"),
         ("blimp", [f"--run={tmp_path}", work, f"--data={paradigms}"], "config.json"),

@@ -12,6 +12,7 @@ import pytest
 from flax import linen as nn
 
 from scalelab.eval import sentence_scores, token_scores
+from scalelab.eval.evaluation import Asked
 from scalelab.nn import heads
 from scalelab.objectives import Pass
 from scalelab.training import pretrained
@@ -84,7 +85,8 @@ def naive(
 def score_all(opened: Any, rule: str, texts: list[str], spans: Any = None) -> tuple[Any, ...]:
     """The texts as tokens, minus their nats, and the texts' sums and numbers of scores."""
     encoded = sentence_scores.encode(opened.tokenizer, texts, spans)
-    made = -sentence_scores.score(opened, encoded, rule, batch_tokens=128, show=False)
+    asked = Asked(None, pathlib.Path(), {}, batch_tokens=128)
+    made = -sentence_scores.score(opened, encoded, rule, asked)
     return encoded, made, encoded.add_up(made), encoded.add_up(~np.isnan(made) + 0.0)
 
 

@@ -206,5 +206,5 @@ def test_scores_in_chunks_are_those_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     each = np.take_along_axis(probabilities(states()), BATCH["tokens"][..., None], -1)
     for most in (10_000, 5 * VOCAB):
         monkeypatch.setattr(token_scores, "MOST_SCORES", {"cpu": most})
-        found, _ = token_scores.nats(NET, PARAMS, BATCH, places)
+        found, _ = token_scores.judge_places(NET, token_scores.nats, PARAMS, BATCH, places)
         np.testing.assert_allclose(found, -np.log(each.reshape(-1)), rtol=1e-3, err_msg=str(most))

@@ -15,7 +15,7 @@ from scalelab.worlds import cipher, discourse
 from scalelab.worlds.lexicon import Sizes
 from scalelab.worlds.pcfg import Tree
 
-PLAIN = cipher.Cipher({})  # the same letters
+PLAIN: cipher.Letters = {}  # the same letters
 WORLD = discourse.draw(Sizes(num_topics=2, num_nouns=4, num_verbs=2, num_adjectives=2), 0)
 
 
@@ -29,20 +29,20 @@ def test_order_by_hand() -> None:
     seen = tree("VP", tree("AUX", "is"), tree("PART", "not"), tree("VERB", "seen"),
                 tree("PP", tree("ADP", "by"), tree("NP", cat)))  # fmt: skip
     whole = tree("S", tree("ADV", "then"), tree("NP", dog), seen, tree("PUNCT", "."))
-    assert " ".join(PLAIN.translate(whole)) == "then the dog by a cat red seen not is ."
+    assert " ".join(cipher.translate(whole, PLAIN)) == "then the dog by a cat red seen not is ."
     active = tree("VP", tree("VERB", "sees"), tree("NP", cat))
-    assert " ".join(PLAIN.translate(active)) == "a cat red sees"
+    assert " ".join(cipher.translate(active, PLAIN)) == "a cat red sees"
 
 
 def test_letters_are_permuted_within_their_kinds() -> None:
     made = cipher.draw(0)
     for letters in (cipher.VOWELS, cipher.CONSONANTS):
-        assert sorted(made.spell(letters)) == sorted(letters)
-    assert made.spell(cipher.CONSONANTS) != cipher.CONSONANTS and made.spell(".") == "."
+        assert sorted(letters.translate(made)) == sorted(letters)
+    assert cipher.CONSONANTS.translate(made) != cipher.CONSONANTS and ".".translate(made) == "."
     assert made != cipher.draw(1)
 
 
-def undo(part: Tree, words: list[str], back: cipher.Cipher) -> list[str]:
+def undo(part: Tree, words: list[str], back: cipher.Letters) -> list[str]:
     """The sentence of a translation, given its derivation: takes the words of each child."""
     children = list(part.children)
     order = list(range(len(children)))
@@ -55,20 +55,21 @@ def undo(part: Tree, words: list[str], back: cipher.Cipher) -> list[str]:
         child = children[place]
         size = len(child.words()) if isinstance(child, Tree) else 1
         own, words = words[:size], words[size:]
-        found[place] = undo(child, own, back) if isinstance(child, Tree) else [back.spell(own[0])]
+        found[place] = (
+            undo(child, own, back) if isinstance(child, Tree) else [own[0].translate(back)]
+        )
     return [word for place in sorted(found) for word in found[place]]
 
 
 def test_every_translation_can_be_undone() -> None:
     made, rng = cipher.draw(0), np.random.default_rng(0)
-    back = cipher.Cipher({ord(new): chr(old) for old, new in
-                          ((k, v) for k, v in made.letters.items())})  # fmt: skip
+    back = {ord(new): chr(old) for old, new in made.items()}
     changed = 0
     for _ in range(40):
         for sentence in WORLD.sample(rng).trees:
-            translated = made.translate(sentence)
+            translated = cipher.translate(sentence, made)
             assert undo(sentence, translated, back) == sentence.words()
-            changed += [back.spell(word) for word in translated] != sentence.words()
+            changed += [word.translate(back) for word in translated] != sentence.words()
     assert changed > 30
 
 
@@ -83,11 +84,11 @@ def test_the_files(tmp_path: pathlib.Path) -> None:
     assert len(texts) == len(set(texts)) == 60
     first = json.loads(str(splits.train.labels[0]))[0][0]
     made = cipher.draw(3)
-    assert sorted(first.split()) == sorted(map(made.spell, texts[0].split()))
+    assert sorted(first.split()) == sorted(texts[0].translate(made).split())
     lines = (tmp_path / "a/wiki.train.raw").read_text().splitlines()
     documents = [line.strip() for line in lines if line.strip() and " = " not in line]
     starts = {text.split()[0] for text in documents}
-    assert len(documents) == 20 and starts == {"first", made.spell("first")}
+    assert len(documents) == 20 and starts == {"first", "first".translate(made)}
 
 
 def test_summaries_by_hand() -> None:

@@ -11,8 +11,7 @@ import functools
 
 import numpy as np
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 from scalelab.tasks.treebank import Sentence
 
@@ -27,8 +26,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
 
 
 join = functools.partial(np.concatenate, axis=-1)  # states of head and dependent
-EVALUATION = engine.classifiers("dep", engine.Probing(find, join))
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("dep", "layers", engine.Probing(find, join))
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.dep")

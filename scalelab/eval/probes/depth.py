@@ -10,12 +10,10 @@ with the first word. --random measures a model with random weights.
 scalelab/eval/probes/structural.py describes the fit (Hewitt and Manning 2019, 2).
 """
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
-from scalelab.eval.probes import distance
+from scalelab.eval import suites
+from scalelab.eval.probes import distance, engine
 
-EVALUATION = distance.evaluation("depth")
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("depth", "structural", "depth", options=distance.OPTIONS)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.depth")

@@ -10,10 +10,7 @@ random weights. scalelab/eval/probes/structural.py describes the fit (Hewitt and
 2019, 2).
 """
 
-from typing import Any
-
-from scalelab.config import cli
-from scalelab.eval.evaluation import Evaluation, Measured, program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
 OPTIONS = {
@@ -21,21 +18,7 @@ OPTIONS = {
     "rank": (64, "rank of the linear map, at most the width; default: 64"),
     "epochs": (10, "passes over the train split; default: 10"),
 }
-
-
-def evaluation(kind: str) -> Evaluation:
-    """Makes the evaluation of a structural probe, "distance" or "depth"."""
-
-    def measure(*given: Any) -> Measured:
-        from scalelab.eval.probes import structural  # it needs JAX, --help does not
-
-        return structural.measure(kind, *given)
-
-    return engine.evaluation(kind, measure, OPTIONS)
-
-
-EVALUATION = evaluation("distance")
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("distance", "structural", "distance", options=OPTIONS)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.distance")

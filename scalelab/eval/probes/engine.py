@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from scalelab.eval.evaluation import Evaluation, Measured
+from scalelab.helpers.names import load_module
 from scalelab.tasks import treebank
 from scalelab.tasks.treebank import Sentence
 
@@ -46,31 +47,26 @@ def read(folder: pathlib.Path, splits: Sequence[str] = treebank.SPLITS) -> list[
 
 def evaluation(
     name: str,
-    measure: Callable[..., Measured],
-    options: Mapping[str, tuple[Any, str]],
+    module: str,
+    *first: Any,
+    options: Mapping[str, tuple[Any, str]] = OPTIONS,
     splits: Sequence[str] = treebank.SPLITS,
 ) -> Evaluation:
     """Makes the evaluation of a probe on the splits of a treebank.
 
     Args:
       name: name of the probe.
-      measure: as in `Evaluation`.
+      module: the module of this package that has `measure`, as in `Evaluation`.
+      *first: its first arguments, before those of `Evaluation`.
       options: as in `Evaluation`.
       splits: splits to read, in this order.
     """
+
+    def measure(*given: Any) -> Measured:  # the module needs JAX, --help does not
+        return load_module("eval.probes", module).measure(*first, *given)
+
     given = functools.partial(read, splits=splits), measure, DATA, "ud-english-ewt", options
     return Evaluation(f"probes.{name}", *given, scratch=True)
-
-
-def classifiers(name: str, probing: Probing) -> Evaluation:
-    """Makes the evaluation of classifier probes."""
-
-    def measure(*given: Any) -> Measured:
-        from scalelab.eval.probes import layers  # it needs JAX, --help does not
-
-        return layers.measure(probing, *given)
-
-    return evaluation(name, measure, OPTIONS)
 
 
 def thin(sentences: Sequence[Sentence], most: int) -> Sequence[Sentence]:

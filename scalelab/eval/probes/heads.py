@@ -12,22 +12,10 @@ Two more results are printed: a probe that weights all attention heads together,
 of each head to adjacent tokens, special tokens and punctuation, with its entropy.
 """
 
-from typing import Any
-
-from scalelab.config import cli
-from scalelab.eval.evaluation import Measured, program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
-
-def measure(*given: Any) -> Measured:
-    """Measures a model on the sentences of dev and test."""
-    from scalelab.eval.probes import parsers  # it needs JAX, --help does not
-
-    return parsers.measure(*given)
-
-
-EVALUATION = engine.evaluation("heads", measure, {}, splits=("dev", "test"))
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("heads", "parsers", options={}, splits=("dev", "test"))
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.heads")

@@ -5,8 +5,7 @@
 Labels are the universal part-of-speech tags (UPOS). docs/evaluations.md explains the table.
 """
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 from scalelab.tasks.treebank import Sentence
 
@@ -16,8 +15,7 @@ def find(sentence: Sentence) -> list[engine.Labelled]:
     return [((place,), tag) for place, tag in enumerate(sentence.upos)]
 
 
-EVALUATION = engine.classifiers("pos", engine.Probing(find, lambda vectors: vectors[0]))
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("pos", "layers", engine.Probing(find, lambda own: own[0]))
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.pos")

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalelab.config import cli
-from scalelab.eval.evaluation import program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 from scalelab.tasks.treebank import Sentence
 
@@ -103,8 +102,7 @@ def cluster(features: np.ndarray, labels: Sequence[str]) -> float:
     return float(normalized_mutual_info_score(np.array(labels)[chosen], found))
 
 
-EVALUATION = engine.classifiers("spans", engine.Probing(find, join, ("nmi", cluster)))
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("spans", "layers", engine.Probing(find, join, ("nmi", cluster)))
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.spans")

@@ -115,8 +115,6 @@ class Layout(NamedTuple):
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Yields, for each sentence, its index in `kept`, its length in tokens and its result.
 
-        `function` maps (parameters, batch) to results [B, ...]; `title` names the progress bar.
-
         Args:
           placed: parameters on the devices.
           function: (parameters, batch) -> results [B, ...].
@@ -140,7 +138,7 @@ def lay_out(
       sentences: the sentences.
       batch_tokens: tokens of a batch, padding included; None: chosen for the device.
     """
-    reading = _reading(opened)
+    reading = make_reading(opened)
     room = reading.context
     starts, ids, pieces = opened.tokenizer.encode_aligned([s.text for s in sentences])
     ranges = [
@@ -164,15 +162,10 @@ def lay_out(
     return Layout(kept, [ranges[k] + len(reading.begin) for k in kept], batches)
 
 
-def _reading(opened: Pretrained) -> Reading:
+def make_reading(opened: Pretrained) -> Reading:
     """Returns the `Reading` of a probe: whole sentences without masks."""
     made = likelihood.make_reading(opened, causal=False, masked=False)
     return made._replace(in_place=True)
-
-
-def longest(opened: Pretrained) -> int:
-    """Returns the largest number of tokens of a sentence, special tokens not counted."""
-    return _reading(opened).context
 
 
 def describe_left_out(
@@ -181,7 +174,7 @@ def describe_left_out(
     """Returns the note on sentences left out; () if none is left out."""
     num = sum(map(len, items))
     missing = num - sum(len(split.sentences) for split in splits)
-    why = f"longer than {longest(opened)} tokens, or the tokenizer drops a word"
+    why = f"longer than {make_reading(opened).context} tokens, or the tokenizer drops a word"
     return (f"{missing:,} of {num:,} sentences are left out: {why}",) * bool(missing)
 
 

@@ -13,10 +13,7 @@ schemes, at the last layer. --random measures a model with random weights.
 scalelab/eval/probes/tensor_products.py describes the fit.
 """
 
-from typing import Any
-
-from scalelab.config import cli
-from scalelab.eval.evaluation import Measured, program
+from scalelab.eval import suites
 from scalelab.eval.probes import engine
 
 OPTIONS = {
@@ -24,17 +21,7 @@ OPTIONS = {
     "size": (32, "size of the vectors of fillers and of roles; default: 32"),
     "epochs": (20, "passes over the train split; default: 20"),
 }
-
-
-def measure(*given: Any) -> Measured:
-    """Measures a model on the three splits."""
-    from scalelab.eval.probes import tensor_products  # it needs JAX, --help does not
-
-    return tensor_products.measure(*given)
-
-
-EVALUATION = engine.evaluation("tpdn", measure, OPTIONS)
-parser, main = program(EVALUATION, __doc__)
+EVALUATION = engine.evaluation("tpdn", "tensor_products", options=OPTIONS)
 
 if __name__ == "__main__":
-    cli.run(main, parser())
+    suites.run("probes.tpdn")

@@ -1,6 +1,10 @@
-"""Layers and config fields that two families share."""
+"""Layers and config fields that several families share."""
 
-from scalelab.interop.mapping import Choice, Fixed, Row, affine, norm
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from scalelab.interop.mapping import Architecture, Choice, Field, Fixed, Map, Row, affine, norm, row
 
 PARTS = ("query", "key", "value")
 # Spellings of `transformers` -> names in nn.ffn.ACTIVATIONS.
@@ -25,6 +29,85 @@ ENCODER_FIXED = (
     Fixed("is_decoder", (False,), False, "every token attends to every other"),
     Fixed("add_cross_attention", (False,), False, "it has no cross-attention"),
 )
+
+SEGMENTS = Fixed("type_vocab_size", (2,), 2, "it has two segments")
+TASK_CLASSES = {  # kind of a head for tasks -> end of the name of its class
+    "classify": "SequenceClassification", "tags": "TokenClassification",
+    "spans": "QuestionAnswering", "choices": "MultipleChoice",
+}  # fmt: skip
+
+
+def encoder_map(
+    system: str,
+    classes: str,
+    sizes: tuple[int, ...],
+    *,
+    dropout: float = 0.1,
+    offset: int = 0,
+    fields: tuple[Field, ...] = (),
+    fixed: tuple[Fixed, ...] = (SEGMENTS,),
+    embeddings: tuple[Row, ...] | None = None,
+    body: tuple[Row, ...],
+    heads: Mapping[str, tuple[Row, ...]],
+    architectures: tuple[Architecture, ...],
+    **own: Any,
+) -> Map:
+    """Makes the map of an encoder with BERT's names: what all share, and then its own.
+
+    Args:
+      system: its name, which begins the names of its tensors.
+      classes: beginning of the names of its classes.
+      sizes: defaults of the class: heads, width, layers, FFN, positions, vocabulary.
+      dropout: default of both rates of the class.
+      offset: positions of the class that are not ours.
+      fields: more fields of config.json that set ours.
+      fixed: fields of config.json that must have one value, besides ENCODER_FIXED.
+      embeddings: rows of positions and segments; None: BERT's.
+      body: rows of parameters behind the embedding.
+      heads: name of a head -> its rows, besides those of tags and spans.
+      architectures: classes besides those of TASK_CLASSES.
+      **own: other fields of `Map`, or other values of those set here.
+    """
+    embed = f"{system}.embeddings"
+    num_heads, width, num_layers, ffn_width, max_len, vocab_size = sizes
+    shared = {
+        "choices": ENCODER_CHOICES,
+        "fields": (
+            Field("num_heads", "num_attention_heads", num_heads),
+            Field("width", "hidden_size", width),
+            Field("num_layers", "num_hidden_layers", num_layers),
+            Field("ffn_width", "intermediate_size", ffn_width),
+            Field("max_len", "max_position_embeddings", max_len, offset),
+            Field("vocab_size", "vocab_size", vocab_size),
+            Field("dropout_rate", "hidden_dropout_prob", dropout),
+            Field("dropout_rate", "attention_probs_dropout_prob", dropout),
+            *fields,
+        ),
+        "inputs": ("input_ids", "token_type_ids", "attention_mask"),
+        "buffers": (rf"{system}\.embeddings\.(position|token_type)_ids",),
+    }
+    tables = (
+        row("embed/positions/table", f"{embed}.position_embeddings.weight"),
+        row("embed/segments/table", f"{embed}.token_type_embeddings.weight"),
+    )
+    rows = (
+        row("embed/tokens/table", f"{embed}.word_embeddings.weight", "vocabulary"),
+        *(embeddings or tables),
+        *norm("embed/norm", f"{embed}.LayerNorm"),
+    )
+    tasks = {"tags": affine("head/out", "classifier"), "spans": affine("head/out", "qa_outputs")}
+    heads = {**heads, **tasks}
+    found = (Architecture(f"{classes}For{end}", (kind,)) for kind, end in TASK_CLASSES.items()
+             if kind in heads)  # fmt: skip
+    return Map(
+        system=system, model_type=system, prefix=f"{system}.", fixed=(*ENCODER_FIXED, *fixed),
+        body=rows + body, heads=heads, architectures=(*architectures, *found), **(shared | own),
+    )  # fmt: skip
+
+
+def with_defaults(records: tuple, defaults: Mapping[str, Any]) -> tuple:
+    """Returns fields or choices with the defaults of another class, by their names there."""
+    return tuple(dataclasses.replace(x, default=defaults.get(x.key, x.default)) for x in records)
 
 
 def encoder_layers(tensor: str, path: str = "stack/layer") -> tuple[Row, ...]:
