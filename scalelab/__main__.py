@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.helpers.names import CONFIGS, describe_version, module_names, nearest
 
 
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not rest or rest[0] in ("-h", "--help"):
             lines = _table({name: own.help for name, own in there.items()})
             print(f"scalelab {name} NAME [ARGUMENTS]; {GROUPS[name]}\n\n{lines}")
-            sys.exit(0 if rest else cli.FAILED)
+            sys.exit(0 if rest else exits.FAILED)
         word = rest[0].replace("-", "_")
         if word in RENAMED:
             print(f"warning: {name} {word} is now {name} {RENAMED[word]}", file=sys.stderr)
@@ -150,7 +150,7 @@ def _top_names() -> list[str]:
 
 def _choose(name: str, valid: Collection[str], what: str) -> str:
     if name not in valid:
-        cli.fail(f"unknown {what} {name!r}: {nearest(name, valid)}")
+        exits.fail(f"unknown {what} {name!r}: {nearest(name, valid)}")
     return name
 
 

@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.records import run_folder
 from scalelab.resources import host
 from scalelab.studies.spec import StudySpec
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
         print(verdicts(workdir, study))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={study}")
     if failed:
-        raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
+        raise exits.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
 
 def verdicts(workdir: pathlib.Path, name: str) -> str:
