@@ -12,75 +12,45 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scalelab.config import cli, exits
-from scalelab.helpers.names import CONFIGS, describe_version, module_names, nearest
+from scalelab.helpers.names import CONFIGS, PACKAGE, describe_version, module_names, nearest
 
 
 class Program(NamedTuple):
-    """A program: a module with `parser` and `main`, one line of help, the module's own command."""
+    """A program: a module with `parser` and `main`, and the module's own command."""
 
     module: str
-    help: str
     command: str = ""
 
 
-SUITES = {  # programs of eval that are rows of eval/suites.py
-    "pairs": "Your own minimal pairs.",
-    "blimp": "BLiMP: minimal pairs in 12 phenomena.",
-    "syntaxgym": "SyntaxGym: 34 suites of surprisals.",
-    "copa": "COPA: the more plausible cause or effect.",
-    "wsc": "WSC: what a pronoun stands for, by substitution.",
-    "winogender": "Winogender: pronouns of occupations.",
-    "lambada": "LAMBADA: the last word of a passage.",
-    "lama": "LAMA: facts, asked as cloze sentences.",
-    "prompts": "Tasks as text with a gap, after solved examples.",
-    "crows_pairs": "CrowS-Pairs: preference of stereotypes.",
-    "cats": "Commonsense Ability Tests: which sentence makes sense.",
-    "agreement": "Agreement of subject and verb, three sets.",
-}
+SUITES = (  # programs of eval that are rows of eval/suites.py
+    "pairs", "blimp", "syntaxgym", "copa", "wsc", "winogender", "lambada", "lama", "prompts",
+    "crows_pairs", "cats", "agreement",
+)  # fmt: skip
+EVAL_PROGRAMS = (  # the others of eval, beside the tasks
+    "glue", "tsv", "compare", "ensemble", "lm", "ngram", "word_order", "babylm", "wordsim",
+    "probes.pos", "probes.dep", "probes.spans", "probes.distance", "probes.depth", "probes.heads",
+    "probes.tpdn",
+)  # fmt: skip
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program
-    "train": Program("train", "Pre-trains one system."),
-    "study": Program("study", "Plans, runs and reports a comparison stated in one file."),
-    "report": Program("study", "Writes tables, figures and report.html of a study.", "report"),
-    "runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
-    "predict": Program("predict", "Applies a fine-tuned model to new text."),
-    "sample": Program("sample", "Continues texts."),
-    "fill-mask": Program("fill_mask", "Fills the masks of texts with a masked model."),
-    "fit": Program("fit", "Says what a training step needs in memory, and the largest batch."),
-    "shapes": Program("shapes", "Lists hardware-friendly shapes near a wanted one."),
-    "hf": Program("interop.hf", "Imports and exports checkpoints of Hugging Face transformers."),
-    "make-tasks": Program("tasks.self_supervised", "Makes two self-labeled tasks from a corpus."),
-    "systems": Program(
-        "catalog", "Lists systems, objectives, formats, tasks and evaluations with their options."
-    ),
-    "worlds": Program("worlds.__main__", "Writes a synthetic corpus and its tasks."),
-    "eval glue": Program("eval.glue", "Fine-tunes one model on all nine GLUE tasks."),
-    "eval tsv": Program("eval.tsv", "Fine-tunes on your own train.tsv and dev.tsv."),
-    "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
-    "eval ensemble": Program("eval.ensemble", "Averages the predictions of several fine-tunings."),
-    "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
-    "eval ngram": Program(
-        "eval.ngram", "Counts n-grams in the text of a run and scores documents."
-    ),
-    "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
-    **{f"eval {name}": Program("eval.suites", text, name) for name, text in SUITES.items()},
-    "eval babylm": Program("eval.babylm", "The zero-shot tasks of the BabyLM Challenge 2026."),
-    "eval wordsim": Program("eval.wordsim", "Similarity of words, by their vectors."),
-    "eval probes.pos": Program("eval.probes.pos", "Part of speech, from each layer's states."),
-    "eval probes.dep": Program("eval.probes.dep", "Dependency relations, from states."),
-    "eval probes.spans": Program("eval.probes.spans", "Kinds of chunks, from states."),
-    "eval probes.distance": Program("eval.probes.distance", "Structural probe of syntax trees."),
-    "eval probes.depth": Program("eval.probes.depth", "Structural probe of the depth of words."),
-    "eval probes.heads": Program("eval.probes.heads", "Attention heads as dependency parsers."),
-    "eval probes.tpdn": Program("eval.probes.tpdn", "Tensor product decomposition of vectors."),
-    "data inspect": Program("data.inspect", "Shows a model's view of a corpus."),
-    "data probes": Program("data.probes", "The old name of make-tasks."),
-    "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
-    "lab laws": Program("lab.laws", "Fits scaling laws to finished runs."),
-    "lab compound": Program("lab.compound", "Finds the best shape of a size and scales it."),
-    "lab signal_to_noise": Program(
-        "lab.signal_to_noise", "Which score tells systems apart, and how early?"
-    ),
-}
+    "train": Program("train"),
+    "study": Program("study"),
+    "report": Program("study", "report"),
+    "runs": Program("lab.runs"),
+    "predict": Program("predict"),
+    "sample": Program("sample"),
+    "fill-mask": Program("fill_mask"),
+    "fit": Program("fit"),
+    "shapes": Program("shapes"),
+    "hf": Program("interop.hf"),
+    "make-tasks": Program("tasks.self_supervised"),
+    "systems": Program("catalog"),
+    "worlds": Program("worlds.__main__"),
+    **{f"eval {name}": Program(f"eval.{name}") for name in EVAL_PROGRAMS},
+    **{f"eval {name}": Program("eval.suites", name) for name in SUITES},
+    **{f"data {name}": Program(f"data.{name}") for name in ("inspect", "probes")},
+    **{f"lab {name}": Program(f"lab.{name}")
+       for name in ("runs", "laws", "compound", "signal_to_noise")},
+}  # fmt: skip
 GROUPS = {
     "finetune": "Fine-tunes on a task.",
     "eval": "Fine-tunes on a task, measures an evaluation, compares.",
@@ -111,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(describe_version())
     elif name in ("-h", "--help", "help"):
         print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
-        top = {name: own.help for name, own in PROGRAMS.items() if " " not in name}
+        top = {name: describe(own) for name, own in PROGRAMS.items() if " " not in name}
         print(_table(top | GROUPS))
     elif name == "completion":
         _complete(rest)
     elif name in GROUPS:
         there = members(name)
         if not rest or rest[0] in ("-h", "--help"):
-            lines = _table({name: own.help for name, own in there.items()})
+            lines = _table({name: describe(own) for name, own in there.items()})
             print(f"scalelab {name} NAME [ARGUMENTS]; {GROUPS[name]}\n\n{lines}")
             sys.exit(0 if rest else exits.FAILED)
         word = rest[0].replace("-", "_")
@@ -137,11 +107,23 @@ def members(group: str) -> dict[str, Program]:
     if group == "finetune":
         found = {name: found[name] for name in OWN_TASKS}
     if group in ("eval", "finetune"):
-        from scalelab.tasks.task import TASKS  # late: the other programs need no tasks
+        from scalelab.tasks.task import task_names  # late: the other programs need no tasks
 
-        for name, task in TASKS.items():
-            found[name] = Program("eval.program", task.about.splitlines()[0], name)
+        found |= {name: Program("eval.program", name) for name in task_names()}
     return dict(sorted(found.items()))
+
+
+def describe(program: Program) -> str:
+    """Returns one line on a program, from the docstring of its module, which is not imported."""
+    if program.module == "eval.program":
+        from scalelab.tasks.task import TASKS
+
+        return TASKS[program.command].about.splitlines()[0]
+    if program.command == "report":
+        return "Writes tables, figures and report.html of a study."
+    name = program.module.replace("suites", program.command)
+    source = (PACKAGE / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+    return source.removeprefix('"""').partition("\n")[0].removesuffix('"""')
 
 
 def _top_names() -> list[str]:
