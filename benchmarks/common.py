@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.resources import host
 
 OF_LAYERS = ("lstm", "gcnn")  # systems whose layers torch.nn has, and no class of transformers
@@ -58,7 +58,7 @@ def pin_to_cores(threads: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         if not 0 < threads <= len(cores):
-            raise cli.Stopped(f"--threads={threads}: this process may use {len(cores)} core(s)")
+            raise exits.Stopped(f"--threads={threads}: this process may use {len(cores)} core(s)")
         os.sched_setaffinity(0, set(cores[:threads]))
 
 

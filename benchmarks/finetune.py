@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import common
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.tasks import task as task_lib
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             for own, chosen in zip(calls, ids, strict=True):
                 own |= {"peer_train": call(peer.train, chosen), "peer_evaluate": peer.evaluate}
         if len(tokens) > 1:
-            raise cli.Stopped(f"the sides saw different numbers of tokens: {tokens}")
+            raise exits.Stopped(f"the sides saw different numbers of tokens: {tokens}")
         found = common.medians(calls)
     per_call = sum(map(len, ids)) / len(ids)  # the last batch of an epoch may be smaller
     return about | {

@@ -68,17 +68,16 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder, began = Path(name), time.perf_counter()
         source = open_corpus(given.corpus, Data(valid_rate=0.02))
-        prepared = prepare.prepare_documents(
-            source, spec, folder / "cache", num_workers=given.num_workers
-        )
+        text = prepare.Sentences(source, folder / "cache", given.num_workers)
+        prepared = prepare.prepare_documents(text, spec)
         begun_format = time.perf_counter()
         (folder / "examples").mkdir()
         form, specials = formats.load("doc_sentences"), prepared.tokenizer.specials(FRAME)
         made = form.build(prepared.documents["train"], specials=specials, max_len=MAX_LEN, seed=0)
         store.write(made, folder / "examples", form.ARRAYS, MAX_LEN)
         ended = time.perf_counter()
-        (text,) = (folder / "cache").glob("sentences-*/train.txt")
-        documents = prepare.read_sentences(text, lambda num_bytes: None)
+        path = text.folder / "train.txt"
+        documents = prepare.read_sentences(path, lambda num_bytes: None)
         lines = (line for document in documents for line in document.split("\n"))
         chosen = list(itertools.islice(lines, NUM_SENTENCES))
         peer = loop_over_calls(prepared.tokenizer_dir, chosen)

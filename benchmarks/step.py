@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import common
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.helpers.names import nearest
 
 if TYPE_CHECKING:
@@ -104,14 +104,14 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
 
     system, able = run.config.system, (*WITH_PEERS, *common.OF_LAYERS)
     if given.peers and not missing and system not in able:
-        raise cli.Stopped(f"{system} has no peer: {', '.join(able)} have; add --peers=")
+        raise exits.Stopped(f"{system} has no peer: {', '.join(able)} have; add --peers=")
     ours = Ours(run)
     sides: dict[str, Any] = {"ours": ours}
     if system not in common.OF_LAYERS:
         sides["floor"] = floor.Floor(run)
     for name in given.peers:
         if name not in PEERS:
-            raise cli.Stopped(f"unknown peer {name!r}: {nearest(name, PEERS)}")
+            raise exits.Stopped(f"unknown peer {name!r}: {nearest(name, PEERS)}")
         if not missing and (name == "stock" or system not in common.OF_LAYERS):
             from benchmarks import peers
 
@@ -119,7 +119,7 @@ def make_sides(run: "Blueprint", given: argparse.Namespace, missing: str | None)
             sides[name] = make(run, ours.masked_batch(), ours.state.params, given.threads)
     losses = {name: side.loss() for name, side in sides.items() if name != "floor"}
     if any(abs(loss / losses["ours"] - 1) > 1e-4 for loss in losses.values()):
-        raise cli.Stopped(f"these are not the same net: losses {losses}")
+        raise exits.Stopped(f"these are not the same net: losses {losses}")
     return sides
 
 

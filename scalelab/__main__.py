@@ -11,54 +11,41 @@ import sys
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.eval.names import EVALUATIONS
-from scalelab.helpers.names import CONFIGS, describe_version, module_names, nearest
+from scalelab.helpers.names import CONFIGS, PACKAGE, describe_version, module_names, nearest
 
 
 class Program(NamedTuple):
-    """A program: a module with `parser` and `main`, one line of help, the module's own command."""
+    """A program: a module with `parser` and `main`, and the module's own command."""
 
     module: str
-    help: str
     command: str = ""
 
 
+EVAL_PROGRAMS = (  # of eval, beside the tasks and the rows of eval/names.py
+    "glue", "tsv", "compare", "ensemble", "lm", "ngram", "word_order",
+)  # fmt: skip
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program
-    "train": Program("train", "Pre-trains one system."),
-    "study": Program("study", "Plans, runs and reports a comparison stated in one file."),
-    "report": Program("study", "Writes tables, figures and report.html of a study.", "report"),
-    "runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
-    "predict": Program("predict", "Applies a fine-tuned model to new text."),
-    "sample": Program("sample", "Continues texts."),
-    "fill-mask": Program("fill_mask", "Fills the masks of texts with a masked model."),
-    "fit": Program("fit", "Says what a training step needs in memory, and the largest batch."),
-    "shapes": Program("shapes", "Lists hardware-friendly shapes near a wanted one."),
-    "hf": Program("interop.hf", "Imports and exports checkpoints of Hugging Face transformers."),
-    "make-tasks": Program("tasks.self_supervised", "Makes two self-labeled tasks from a corpus."),
-    "systems": Program(
-        "catalog", "Lists systems, objectives, formats, tasks and evaluations with their options."
-    ),
-    "worlds": Program("worlds.__main__", "Writes a synthetic corpus and its tasks."),
-    "eval glue": Program("eval.glue", "Fine-tunes one model on all nine GLUE tasks."),
-    "eval tsv": Program("eval.tsv", "Fine-tunes on your own train.tsv and dev.tsv."),
-    "eval compare": Program("eval.compare", "Are two systems different? Task by task."),
-    "eval ensemble": Program("eval.ensemble", "Averages the predictions of several fine-tunings."),
-    "eval lm": Program("eval.lm", "Loss, perplexity and bits per byte of documents."),
-    "eval ngram": Program(
-        "eval.ngram", "Counts n-grams in the text of a run and scores documents."
-    ),
-    "eval word_order": Program("eval.word_order", "Measures how much a model uses word order."),
-    **{f"eval {name}": Program("eval.suites", row[2], name) for name, row in EVALUATIONS.items()},
-    "data inspect": Program("data.inspect", "Shows a model's view of a corpus."),
-    "data probes": Program("data.probes", "The old name of make-tasks."),
-    "lab runs": Program("lab.runs", "Lists and compares runs; writes the card of a run."),
-    "lab laws": Program("lab.laws", "Fits scaling laws to finished runs."),
-    "lab compound": Program("lab.compound", "Finds the best shape of a size and scales it."),
-    "lab signal_to_noise": Program(
-        "lab.signal_to_noise", "Which score tells systems apart, and how early?"
-    ),
-}
+    "train": Program("train"),
+    "study": Program("study"),
+    "report": Program("study", "report"),
+    "runs": Program("lab.runs"),
+    "predict": Program("predict"),
+    "sample": Program("sample"),
+    "fill-mask": Program("fill_mask"),
+    "fit": Program("fit"),
+    "shapes": Program("shapes"),
+    "hf": Program("interop.hf"),
+    "make-tasks": Program("tasks.self_supervised"),
+    "systems": Program("catalog"),
+    "worlds": Program("worlds.__main__"),
+    **{f"eval {name}": Program(f"eval.{name}") for name in EVAL_PROGRAMS},
+    **{f"eval {name}": Program("eval.suites", name) for name in EVALUATIONS},
+    **{f"data {name}": Program(f"data.{name}") for name in ("inspect", "probes")},
+    **{f"lab {name}": Program(f"lab.{name}")
+       for name in ("runs", "laws", "compound", "signal_to_noise")},
+}  # fmt: skip
 GROUPS = {
     "finetune": "Fine-tunes on a task.",
     "eval": "Fine-tunes on a task, measures an evaluation, compares.",
@@ -89,16 +76,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(describe_version())
     elif name in ("-h", "--help", "help"):
         print("scalelab PROGRAM [ARGUMENTS]; scalelab PROGRAM --help describes each.\n")
-        top = {name: own.help for name, own in PROGRAMS.items() if " " not in name}
+        top = {name: describe(own) for name, own in PROGRAMS.items() if " " not in name}
         print(_table(top | GROUPS))
     elif name == "completion":
         _complete(rest)
     elif name in GROUPS:
         there = members(name)
         if not rest or rest[0] in ("-h", "--help"):
-            lines = _table({name: own.help for name, own in there.items()})
+            lines = _table({name: describe(own) for name, own in there.items()})
             print(f"scalelab {name} NAME [ARGUMENTS]; {GROUPS[name]}\n\n{lines}")
-            sys.exit(0 if rest else cli.FAILED)
+            sys.exit(0 if rest else exits.FAILED)
         word = rest[0].replace("-", "_")
         if word in RENAMED:
             print(f"warning: {name} {word} is now {name} {RENAMED[word]}", file=sys.stderr)
@@ -115,11 +102,24 @@ def members(group: str) -> dict[str, Program]:
     if group == "finetune":
         found = {name: found[name] for name in OWN_TASKS}
     if group in ("eval", "finetune"):
-        from scalelab.tasks.task import TASKS  # late: the other programs need no tasks
+        from scalelab.tasks.task import task_names  # late: the other programs need no tasks
 
-        for name, task in TASKS.items():
-            found[name] = Program("eval.program", task.about.splitlines()[0], name)
+        found |= {name: Program("eval.program", name) for name in task_names()}
     return dict(sorted(found.items()))
+
+
+def describe(program: Program) -> str:
+    """Returns one line on a program, from the docstring of its module, which is not imported."""
+    if program.module == "eval.program":
+        from scalelab.tasks.task import TASKS
+
+        return TASKS[program.command].about.splitlines()[0]
+    if program.command == "report":
+        return "Writes tables, figures and report.html of a study."
+    if program.module == "eval.suites":
+        return EVALUATIONS[program.command][2]
+    source = (PACKAGE / f"{program.module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    return source.removeprefix('"""').partition("\n")[0].removesuffix('"""')
 
 
 def _top_names() -> list[str]:
@@ -128,7 +128,7 @@ def _top_names() -> list[str]:
 
 def _choose(name: str, valid: Collection[str], what: str) -> str:
     if name not in valid:
-        cli.fail(f"unknown {what} {name!r}: {nearest(name, valid)}")
+        exits.fail(f"unknown {what} {name!r}: {nearest(name, valid)}")
     return name
 
 

@@ -200,8 +200,8 @@ def fit(config: Config, device: str | None, memory: str | None) -> str:
 
     machine, net = config.machine, config.model
     host.configure_jax(machine.compile_cache_dir, net.dtype)
-    mesh = sharding.make_mesh(machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel)
     plan = blueprint.draw(config)
+    mesh = plan.mesh
     sharding.check_batches(mesh, [p.batch_size for p in config.phases], machine.num_microbatches)
     quantum = sharding.batch_ways(mesh) * machine.num_microbatches
     here = jax.devices()[0]

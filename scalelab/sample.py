@@ -20,7 +20,7 @@ import functools
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scalelab.config import cli
 from scalelab.resources import host
@@ -28,6 +28,7 @@ from scalelab.resources import host
 if TYPE_CHECKING:
     import numpy as np
 
+    from scalelab.decode.choose import Rules
     from scalelab.decode.loop import Continuation
     from scalelab.eval.placement import Placed
     from scalelab.training.pretrained import Pretrained
@@ -49,7 +50,7 @@ def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.sample", __doc__, setup=host.keep_freed)
     add = made.add_argument
-    add("--run", metavar="RUN", help="run folder of a pre-training, such as of gpt2")
+    add("--run", required=True, metavar="RUN", help="run folder of a pre-training, such as of gpt2")
     add("--prompt", action="append", default=[], metavar="TEXT",
         help="a text to continue; may be given again")  # fmt: skip
     add("--source", action="append", default=[], metavar="TEXT",
@@ -118,80 +119,99 @@ def read_prompts(given: argparse.Namespace) -> list[str]:
     return prompts
 
 
-def continuations(
-    asked: argparse.Namespace,
-    prompts: "Sequence[np.ndarray]",
-    opened: "Pretrained",
-    sources: "Sequence[np.ndarray]" = (),
-    blanks: Sequence[int] = (),
-) -> "Iterator[tuple[int, int, Continuation]]":
-    """Continues prompts as the flags say.
+class Prompt(NamedTuple):
+    """A text to continue, encoded."""
 
-    Args:
-      asked: the flags.
-      prompts: token ids, each [n], n >= 1.
-      opened: the run.
-      sources: token ids of each prompt's source; (): the model reads none.
-      blanks: the masks of each source that are to be filled; (): the model fills none.
+    text: str  # as the user gave it
+    ids: list[int]
+    begun: "np.ndarray"  # ids [n] int32, after the tokens that begin a text
+    source: "np.ndarray"  # ids [m] int32 in their frame; m = 0: the model reads none
+    blanks: int = 0  # masks of the source that are to be filled; 0: the model fills none
 
-    Yields:
-      For each text the place of its prompt, its sample number and its new tokens; texts behind
-      short sources first.
+
+Texts = Iterator[tuple[int, int, "Continuation"]]  # place of the prompt, number of the sample, text
+
+
+def encode(asked: argparse.Namespace, texts: Sequence[str], opened: "Pretrained") -> list[Prompt]:
+    """Encodes prompts, and their sources if the model reads any.
 
     Raises:
-      ValueError: a flag is out of range, or the model has too few positions.
+      ValueError: a source has no tokens, or the masks in it do not suit the model or the flags.
+    """
+    import numpy as np
+
+    from scalelab import formats, systems
+
+    tokenizer, special = opened.tokenizer, opened.tokenizer.special_ids
+    read = tokenizer.encode
+    if asked.special:
+        read = functools.partial(tokenizer.encode_special, roles=special)
+    ids = [read(text).tolist() for text in texts]
+    if not asked.source:
+        begin = opened.frame_text(causal=True).begin
+        starts = begin or [special[role] for role in ("eos", "bos") if role in special]
+        begun = [np.array([*begin, *row] or starts[:1], np.int32) for row in ids]
+        return [Prompt(*own, np.empty(0, np.int32)) for own in zip(texts, ids, begun, strict=True)]
+    start, frame = systems.special_ids(opened.system, special)["start"], tokenizer.frame()
+    made, fills = [], formats.has_array(opened.config.data.format, "blanks")
+    for text, row, source in zip(texts, ids, asked.source, strict=True):
+        found = read(source)
+        if not source.strip() or not len(found):
+            raise ValueError(f"the source {source!r} has no words: give at least one")
+        framed = np.concatenate([frame.begin, found, frame.end]).astype(np.int32)
+        own = Prompt(text, row, np.array([start, *row], np.int32), framed)
+        made.append(
+            own._replace(blanks=_count_blanks(opened, asked, source, own)) if fills else own
+        )
+    return made
+
+
+def continuations(asked: argparse.Namespace, prompts: list[Prompt], opened: "Pretrained") -> Texts:
+    """Continues prompts as the flags say; yields texts behind short sources first.
+
+    Raises:
+      ValueError: a flag is out of range, a prompt is empty, or the model has too few positions.
     """
     import numpy as np
 
     from scalelab.decode import beam, loop, stepper
-    from scalelab.decode.choose import Rules
     from scalelab.eval import placement
 
-    rules = Rules(**{name: getattr(asked, name) for name in RULES})
-    max_len = opened.config.model.max_len
-    loop.check(prompts, asked.max_new_tokens, max_len)
-    sizes = {
-        "max_new_tokens": asked.max_new_tokens,
-        "max_len": max_len,
-        "end_token": _end(opened),
-    }
+    if not all(len(prompt.begun) for prompt in prompts):
+        raise ValueError(
+            f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
+            " token to start from: give at least a word"
+        )
+    rules, max_len = _rules(asked), opened.config.model.max_len
+    loop.check([prompt.begun for prompt in prompts], asked.max_new_tokens, max_len)
     placed = placement.place(opened, asked.tensor_parallel)
-    sizes["rows"] = placed.rows
-    made = stepper.prepare(placed.net, placed.params)
+    sizes = {"max_new_tokens": asked.max_new_tokens, "max_len": max_len, "end_token": _end(opened)}
+    made, sizes["rows"] = stepper.prepare(placed.net, placed.params), placed.rows
     searched = asked.num_beams > 1
-    num_samples = 1 if searched else asked.num_samples
-    order = range(len(prompts))
-    if sources:  # sources of one length need little padding
-        order = sorted(order, key=lambda place: (len(sources[place]), len(prompts[place])))
-    for part, filled in _batches(asked, order, num_samples, placed):
-        ids, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
-        read = [sources[place] for place, _ in filled] if sources else None
+    for part, own, samples in _batches(
+        asked, prompts, 1 if searched else asked.num_samples, placed
+    ):
+        ids = [prompt.begun for prompt in own]
+        sizes["sources"] = [prompt.source for prompt in own] if asked.source else None
         if searched:
-            own = {name: getattr(asked, name) for name in ("num_beams", "length_penalty")}
-            found = beam.search(made, ids, **own, sources=read, **sizes)
+            ranks = {name: getattr(asked, name) for name in ("num_beams", "length_penalty")}
+            found = beam.search(made, ids, **ranks, **sizes)
             for (place, _), best in zip(part, found, strict=False):
                 for sample, text in enumerate(best[: asked.num_samples]):
                     yield place, sample, text
-        else:
-            whole = [np.concatenate(pair) for pair in zip(read, ids, strict=True)] if read else ids
-            keys = loop.text_keys(asked.seed, whole, numbers)
-            ends = [blanks[place] for place, _ in filled] if blanks else None
-            texts = loop.generate(made, ids, rules, keys=keys, sources=read, ends=ends, **sizes)
-            for (place, sample), text in zip(part, texts, strict=False):
-                yield place, sample, text
+            continue
+        whole = [np.concatenate([prompt.source, prompt.begun]) for prompt in own]
+        keys = loop.text_keys(asked.seed, whole, samples)
+        ends = [prompt.blanks for prompt in own] if own[0].blanks else None
+        texts = loop.generate(made, ids, rules, keys=keys, ends=ends, **sizes)
+        for (place, sample), text in zip(part, texts, strict=False):
+            yield place, sample, text
 
 
-def resamplings(
-    asked: argparse.Namespace, prompts: "Sequence[np.ndarray]", opened: "Pretrained"
-) -> "Iterator[tuple[int, int, Continuation]]":
-    """Continues prompts with a masked model; yields and raises as `continuations`.
+def resamplings(asked: argparse.Namespace, prompts: list[Prompt], opened: "Pretrained") -> Texts:
+    """Continues prompts with a masked model; raises as `continuations`.
 
     Special tokens are never drawn.
-
-    Args:
-      asked: the flags.
-      prompts: ids [n] each.
-      opened: the model.
     """
     import jax
     import jax.numpy as jnp
@@ -199,14 +219,13 @@ def resamplings(
     from flax.typing import ArrayPytree
 
     from scalelab.decode import gibbs, loop
-    from scalelab.decode.choose import Rules
     from scalelab.eval import placement, token_scores
 
     count, special = asked.max_new_tokens, opened.tokenizer.special_ids
-    frame = opened.frame_text(causal=False)
+    frame, max_len = opened.frame_text(causal=False), opened.config.model.max_len
     masks = np.full(count, special["mask"])
-    rows = [np.concatenate([frame.begin, p, masks, frame.end]).astype(np.int32) for p in prompts]
-    loop.check([row[count:] for row in rows], count, opened.config.model.max_len)
+    rows = [np.concatenate([frame.begin, p.ids, masks, frame.end]) for p in prompts]
+    loop.check([row[count:] for row in rows], count, max_len)
     placed = placement.place(opened, asked.tensor_parallel)
 
     def score(params: ArrayPytree, tokens: jax.Array, *given: jax.Array) -> jax.Array:
@@ -215,30 +234,37 @@ def resamplings(
         return found.at[:, list(special.values())].set(-jnp.inf)
 
     sizes = {"count": count, "sweeps": asked.sweeps, "order": asked.order}
-    sizes |= {
-        "rules": Rules(**{name: getattr(asked, name) for name in RULES}),
-        "mask": special["mask"],
-    }
-    for part, filled in _batches(asked, range(len(prompts)), asked.num_samples, placed):
-        ids = [rows[place] for place, _ in filled]
-        tokens, lengths = loop.fill(ids, opened.config.model.max_len)
+    sizes |= {"rules": _rules(asked), "mask": special["mask"]}
+    for part, own, samples in _batches(asked, prompts, asked.num_samples, placed):
+        ids = [rows[place] for place, _ in part]
+        tokens, lengths = loop.fill(ids + ids[-1:] * (len(own) - len(ids)), max_len)
         starts = lengths - np.int32(len(frame.end) + count)
-        own, numbers = [prompts[place] for place, _ in filled], [sample for _, sample in filled]
-        given = placed.put((tokens, lengths, starts, loop.text_keys(asked.seed, own, numbers)))
+        keys = loop.text_keys(asked.seed, [np.array(prompt.ids) for prompt in own], samples)
+        given = placed.put((tokens, lengths, starts, keys))
         drawn = jax.device_get(gibbs.sample(score, placed.params, *given, **sizes))
         for (place, sample), row, start in zip(part, drawn, starts, strict=False):
             yield place, sample, loop.Continuation(row[start : start + count], "length")
 
 
+def _rules(asked: argparse.Namespace) -> "Rules":
+    from scalelab.decode.choose import Rules
+
+    return Rules(**{name: getattr(asked, name) for name in RULES})
+
+
 def _batches(
-    asked: argparse.Namespace, order: Sequence[int], num_samples: int, placed: "Placed"
-) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
-    """Yields (prompt, sample) of each text of a batch, and those with the last one as filling."""
+    asked: argparse.Namespace, prompts: list[Prompt], num_samples: int, placed: "Placed"
+) -> Iterator[tuple[list[tuple[int, int]], list[Prompt], list[int]]]:
+    """Yields the place and sample of each text of a batch, and prompts and samples filled up."""
+    order = range(len(prompts))
+    if asked.source:  # sources of one length need little padding
+        order = sorted(order, key=lambda i: (len(prompts[i].source), len(prompts[i].begun)))
     rows = [(place, sample) for place in order for sample in range(num_samples)]
     size = placed.round_up(min(asked.batch_size, len(rows)))
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
-        yield part, part + part[-1:] * (size - len(part))
+        filled = part + part[-1:] * (size - len(part))
+        yield part, [prompts[place] for place, _ in filled], [sample for _, sample in filled]
 
 
 def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
@@ -269,46 +295,30 @@ def _check(asked: argparse.Namespace, opened: "Pretrained") -> str:
 
 
 def _count_blanks(
-    opened: "Pretrained",
-    asked: argparse.Namespace,
-    rows: "list[np.ndarray]",
-    begun: "list[np.ndarray]",
-) -> list[int]:
-    """Returns the masks of each source that are to be filled; [] if the model fills none.
-
-    Args:
-      opened: the run.
-      asked: the flags.
-      rows: token ids of the sources.
-      begun: token ids of the prompts, which begin the texts of the masks.
+    opened: "Pretrained", asked: argparse.Namespace, source: str, prompt: Prompt
+) -> int:
+    """Returns how many masks of a source are to be filled: the prompt may fill the first ones.
 
     Raises:
-      ValueError: a source has no mask, or its prompt fills all; or a flag is for one mask alone.
+      ValueError: the source has no mask, or its prompt fills all; or a flag is for one mask alone.
     """
-    from scalelab import formats
-
-    if not formats.has_array(opened.config.data.format, "blanks"):
-        return []
-    mask, end = opened.tokenizer.special_ids["mask"], _end(opened)
-    found = []
-    for text, source, prompt in zip(asked.source, rows, begun, strict=True):
-        masks, ended = int((source == mask).sum()), int((prompt == end).sum())
-        if not masks:
-            name = opened.tokenizer.token(mask)
-            raise ValueError(
-                f"--source={text!r} has no mask token, and {opened.config.system} writes only the"
-                f" texts of masks: give one, such as --special --source='The {name} flows.'"
-            )
-        if ended >= masks:
-            raise ValueError(f"--source={text!r}: its prompt fills all masks: shorten it")
-        found.append(masks - ended)
+    mask = opened.tokenizer.special_ids["mask"]
+    masks, ended = int((prompt.source == mask).sum()), prompt.ids.count(_end(opened))
+    if not masks:
+        name = opened.tokenizer.token(mask)
+        raise ValueError(
+            f"--source={source!r} has no mask token, and {opened.config.system} writes only the"
+            f" texts of masks: give one, such as --special --source='The {name} flows.'"
+        )
+    if ended >= masks:
+        raise ValueError(f"--source={source!r}: its prompt fills all masks: shorten it")
     defaults = UNUSED["masked"].items()  # of flags that know one text alone
     given = [f"--{name}" for name, default in defaults if getattr(asked, name) != default]
-    if given and max(found) > 1:
+    if given and masks - ended > 1:
         raise ValueError(
-            f"{', '.join(given)}: needs a --source with one mask to fill, found {max(found)}"
+            f"{', '.join(given)}: needs a --source with one mask to fill, found {masks - ended}"
         )
-    return found
+    return masks - ended
 
 
 def _end(opened: "Pretrained") -> int | None:
@@ -329,78 +339,46 @@ def _fill_blanks(
       written: the texts of all masks, one after another.
       end: id of the token between two of them; None: there is one text.
     """
-    texts: list[list[int]] = [[]]
-    for token in written:
-        if token == end:
-            texts.append([])
-        else:
-            texts[-1].append(token)
-    rest = iter(texts)
-    parts = [next(rest, [mask]) if token == mask else [token] for token in source.tolist()]
-    return [token for part in parts for token in part]
+    import numpy as np
+
+    tokens = np.array(written, np.int32)
+    parts = np.split(tokens, np.flatnonzero(tokens == end) + 1)
+    texts = (part[part != end] for part in parts)
+    filled = [next(texts, [mask]) if token == mask else [token] for token in source]
+    return [int(token) for part in filled for token in part]
 
 
 def main(given: argparse.Namespace) -> None:
     """Continues and prints."""
-    run, texts = cli.required(given.run, "run"), read_prompts(given)
-    import numpy as np
-
-    from scalelab import systems
+    texts = read_prompts(given)
     from scalelab.training import pretrained
 
-    opened = pretrained.load(run)
-    predicts = _check(given, opened)
+    opened = pretrained.load(given.run)
+    predicts, tokenizer, frame = _check(given, opened), opened.tokenizer, opened.tokenizer.frame()
     host.configure_jax(opened.config.machine.compile_cache_dir, opened.config.model.dtype)
-    tokenizer = opened.tokenizer
-    special, encode = tokenizer.special_ids, tokenizer.encode
-    if given.special:
-        encode = functools.partial(tokenizer.encode_special, roles=special)
-    ids = [encode(text) for text in texts]
-    begin = () if given.source else opened.frame_text(causal=True).begin
-    starts = begin or [special[role] for role in ("eos", "bos") if role in special]
-    if predicts == "next" and not (starts or given.source) and not all(map(len, ids)):
-        raise ValueError(
-            f"the prompt is empty, and the tokenizer in {opened.tokenizer_dir} has no end-of-text"
-            " token to start from: give at least a word"
-        )
+    prompts, mask = encode(given, texts, opened), tokenizer.special_ids.get("mask")
+    found = (resamplings if predicts == "masked" else continuations)(given, prompts, opened)
     if given.source:
-        start = systems.special_ids(opened.system, special)["start"]
-        frame, rows = tokenizer.frame(), [encode(text) for text in given.source]
-        for text, row in zip(given.source, rows, strict=True):
-            if not text.strip() or not len(row):
-                raise ValueError(f"the source {text!r} has no words: give at least one")
-        blanks = _count_blanks(opened, given, rows, ids)
-        read = [np.concatenate([frame.begin, row, frame.end]).astype(np.int32) for row in rows]
-        begun = [np.array([start, *row], np.int32) for row in ids]
-    else:
-        read, blanks = [], []
-        begun = [np.array([*begin, *row] or starts[:1], np.int32) for row in ids]
-    masked = predicts == "masked"
-    if masked:
-        texts_found = resamplings(given, ids, opened)
-    else:
-        texts_found = continuations(given, begun, opened, read, blanks)
-    if read:
         try:
-            texts_found = sorted(texts_found, key=lambda text: text[:2])
+            found = sorted(found, key=lambda text: text[:2])
         except ValueError as error:
-            longest = max(read, key=len)
-            if len(longest) <= opened.config.model.max_len:
+            longest = max(len(prompt.source) for prompt in prompts)
+            if longest <= opened.config.model.max_len:
                 raise
-            raise ValueError(
-                f"a --source has {len(longest)} tokens, special ones included: {error}"
-            ) from error
-    for place, sample, found in texts_found:
-        prompt, tokens = ids[place].tolist(), found.tokens.tolist()
-        whole, head = tokenizer.decode([*prompt, *tokens]), tokenizer.decode(prompt)
+            message = f"a --source has {longest} tokens, special ones included: {error}"
+            raise ValueError(message) from error
+    for place, sample, text in found:
+        prompt, tokens = prompts[place], text.tokens.tolist()
+        written = [*prompt.ids, *tokens]
+        whole, head = tokenizer.decode(written), tokenizer.decode(prompt.ids)
         tail = whole.removeprefix(head) if whole.startswith(head) else tokenizer.decode(tokens)
-        if blanks and int((rows[place] == special["mask"]).sum()) > 1:
-            written, mask = [*prompt, *tokens], special["mask"]
-            whole = tokenizer.decode(_fill_blanks(rows[place], mask, written, _end(opened)))
+        if prompt.blanks and int((prompt.source == mask).sum()) > 1:
+            source = prompt.source[len(frame.begin) : len(prompt.source) - len(frame.end)]
+            whole = tokenizer.decode(_fill_blanks(source, mask, written, _end(opened)))
         if given.json:
-            made = {"prompt": texts[place], "text": whole, "continuation": tail, "tokens": tokens}
-            made |= {"sample": sample, "ended_by": found.ended_by}
-            made |= {} if found.score is None else {"score": found.score}
+            made = {"prompt": prompt.text, "text": whole, "continuation": tail, "tokens": tokens}
+            made |= {"sample": sample, "ended_by": text.ended_by}
+            made |= {} if text.score is None else {"score": text.score}
             print(json.dumps(made, ensure_ascii=False), flush=True)
         else:
             name = f"{place + 1}" + f".{sample + 1}" * (given.num_samples > 1)

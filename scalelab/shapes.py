@@ -122,7 +122,7 @@ def advise(given: argparse.Namespace) -> str:
         raise ValueError(f"--batch_size times --length: expected at most {MOST_TOKENS:,} tokens")
     import jax
 
-    from scalelab import sharding, systems
+    from scalelab import systems
     from scalelab.training import blueprint
 
     host.configure_jax(given.compile_cache_dir, given.dtype)
@@ -142,11 +142,7 @@ def advise(given: argparse.Namespace) -> str:
             work.append(count_work(plan, shape, tile))
             cells[0] = f"{work[-1] / work[0]:.2f}x"
         if plan is not None and given.measure:
-            machine = plan.config.machine
-            mesh = sharding.make_mesh(
-                machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
-            )
-            secs.append(blueprint.time_steps(plan, given.length, given.batch_size, mesh).secs)
+            secs.append(blueprint.time_steps(plan, plan.config.short).secs)
             cells[1] = f"{secs[-1] / secs[0]:.2f}x ({secs[-1] * 1e3:,.1f} ms)"
         rows.append([
             str(shape), GRADES[advice.grade][0] if placed else "-",

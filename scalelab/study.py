@@ -16,14 +16,14 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.records import run_folder
 from scalelab.resources import host
 from scalelab.studies.spec import StudySpec
 
 
 def plan(given: argparse.Namespace) -> None:
-    """Prints what every run will take, and keeps it."""
+    """Times steps here and adds up what every run will take; starts nothing."""
     from scalelab.studies import plan as plan_lib
     from scalelab.studies import pool, spec
 
@@ -33,7 +33,7 @@ def plan(given: argparse.Namespace) -> None:
 
 
 def run(given: argparse.Namespace) -> None:
-    """Does what is left of the study."""
+    """Does what is not finished yet; interrupt it and start it again, also several at once."""
     from scalelab.eval import evaluation
     from scalelab.studies import expand, finetunings, jobs, pool, progress, spec
 
@@ -55,7 +55,7 @@ def run(given: argparse.Namespace) -> None:
         print(verdicts(workdir, study))
     print(f"  python -m scalelab.study report --workdir={workdir} --study={study}")
     if failed:
-        raise cli.Stopped(f"{len(failed)} of the study's jobs failed, see above")
+        raise exits.Stopped(f"{len(failed)} of the study's jobs failed, see above")
 
 
 def verdicts(workdir: pathlib.Path, name: str) -> str:
@@ -74,7 +74,7 @@ def verdicts(workdir: pathlib.Path, name: str) -> str:
 
 
 def status(given: argparse.Namespace) -> None:
-    """Prints how far the study is."""
+    """Shows how far each run is."""
     from scalelab.studies import jobs, pool, progress
 
     workdir = cli.workdir(given)
@@ -93,7 +93,7 @@ def status(given: argparse.Namespace) -> None:
 
 
 def list_studies(given: argparse.Namespace) -> None:
-    """Prints the studies of a folder, with their titles and how far they are."""
+    """Lists the studies of a folder; without one, the names that a study's config may use."""
     if given.workdir is None:
         list_names(given.comparison)
         return
@@ -136,7 +136,7 @@ def list_names(comparison: str | None) -> None:
 
 
 def report(given: argparse.Namespace) -> None:
-    """Writes the report and says where it is."""
+    """Writes tables, figures and report.html of what is finished."""
     from scalelab import objectives
     from scalelab.lab.show import report as report_lib
 
@@ -148,9 +148,10 @@ def report(given: argparse.Namespace) -> None:
 
 
 def pack(given: argparse.Namespace) -> None:
-    """Copies the study's file and plan, and every run whose jobs are all done.
+    """Keeps the finished runs without checkpoints and texts, small enough to be committed.
 
-    A run that is there already is left as it is, so that packing again adds later ones.
+    Copies the study's file and plan, and every run whose jobs are all done. A run that is there
+    already is left as it is, so that packing again adds later ones.
     """
     from scalelab.records import archive
     from scalelab.studies import jobs
@@ -180,15 +181,8 @@ def command(given: argparse.Namespace) -> str:
 
 
 COMMANDS = {
-    "plan": (plan, "times steps here and adds up what every run will take; starts nothing"),
-    "run": (run, "does what is not finished yet; interrupt it and start it again, also several"
-            " at once"),
-    "status": (status, "shows how far each run is"),
-    "report": (report, "writes tables, figures and report.html of what is finished"),
-    "pack": (pack, "keeps the finished runs without checkpoints and texts, small enough to be"
-             " committed"),
-    "list": (list_studies, "lists the studies of a folder; without one, the names that a study's"
-             " config may use"),
+    "plan": plan, "run": run, "status": status, "report": report, "pack": pack,
+    "list": list_studies,
 }  # fmt: skip
 
 
@@ -196,7 +190,8 @@ def parser() -> cli.Parser:
     """Returns the command line."""
     made = cli.Parser("python -m scalelab.study", __doc__)
     commands, own = made.add_commands(), {}
-    for name, (_, text) in COMMANDS.items():
+    for name, function in COMMANDS.items():
+        text = str(function.__doc__).partition("\n")[0]
         own[name] = commands.add_parser(
             name, help=text, description=text,
             config=StudySpec if name in ("plan", "run") else None,
@@ -223,7 +218,7 @@ def parser() -> cli.Parser:
 
 def main(given: argparse.Namespace) -> None:
     """Does what the command asks."""
-    COMMANDS[given.command][0](given)
+    COMMANDS[given.command](given)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.config.pretraining import Config
 from scalelab.helpers.progress import Eta, Progress
 from scalelab.resources import host
@@ -40,7 +40,7 @@ class Training(Protocol):
     Such are `pretraining.Pretraining` and `finetuning.joint.Joint`.
     """
 
-    interrupt: cli.Interrupt  # whether the user has stopped the training
+    interrupt: exits.Interrupt  # whether the user has stopped the training
     say: Callable[[str], object]  # prints a line
     config: Any
     state: Any  # the training state; a block changes it
@@ -79,7 +79,7 @@ def train(opened: contextlib.AbstractContextManager[Training]) -> Any:
     Raises:
       ValueError: config, data or folder do not allow it.
       OSError: the disk is full or a folder cannot be written.
-      cli.Stopped: interrupted, or loss or gradient were not finite.
+      exits.Stopped: interrupted, or loss or gradient were not finite.
     """
     # Imported here, once the flags are known to be right, so that --help and typos answer at once.
     import jax
@@ -224,7 +224,7 @@ def pretraining(
             plots.draw_curves(workdir, training.name)
         if not training.over:
             saved = f"step {training.step} is saved in {workdir}"
-            raise cli.Interrupted(training.interrupt.received, saved)
+            raise exits.Interrupted(training.interrupt.received, saved)
         training.result = opening.finish(training)
         for remark in training.result.get("remarks", ()):
             say(f"warning: {remark}")
@@ -242,7 +242,7 @@ def parser() -> cli.Parser:
 def main(given: argparse.Namespace) -> None:
     """Trains."""
     config = cli.read_config(given)
-    with cli.one_of_several() if config.machine.distributed else contextlib.nullcontext():
+    with exits.one_of_several() if config.machine.distributed else contextlib.nullcontext():
         train(pretraining(config, cli.workdir(given), given.fields))
 
 

@@ -17,7 +17,7 @@ import scratch
 import tiny
 
 from scalelab import train
-from scalelab.config import cli
+from scalelab.config import cli, exits
 from scalelab.config.fields import Count, choice
 from scalelab.config.finetuning import FinetuneConfig
 from scalelab.config.pretraining import Config
@@ -135,10 +135,10 @@ def ends(error: BaseException) -> Callable[[Any], None]:
 
 @pytest.mark.parametrize(("error", "code", "message"), [
     (OSError("no room"), 2, "error: no room\n"),
-    (cli.Stopped("at 5"), 2, "error: at 5\n"),
-    (cli.Stopped("at 5", cli.PREEMPTED), 75, "error: at 5\n"),
-    (cli.Interrupted("SIGINT", "x"), 2, "interrupted by SIGINT: x; start the same command"),
-    (cli.Interrupted("SIGTERM", "x"), 75, "interrupted by SIGTERM: x; "),
+    (exits.Stopped("at 5"), 2, "error: at 5\n"),
+    (exits.Stopped("at 5", exits.PREEMPTED), 75, "error: at 5\n"),
+    (exits.Interrupted("SIGINT", "x"), 2, "interrupted by SIGINT: x; start the same command"),
+    (exits.Interrupted("SIGTERM", "x"), 75, "interrupted by SIGTERM: x; "),
     (KeyboardInterrupt(), 2, "interrupted; "),
     (RuntimeError("RESOURCE_EXHAUSTED: 9 GB"), 2, "error: the device "),
 ])  # fmt: skip
@@ -224,7 +224,7 @@ def test_sigterm_before_the_loop_asks_to_be_started_again(run: Run, capsys) -> N
         time.sleep(10)
         pytest.fail("the signal was lost")
 
-    assert run(FILE, main=main)[0] == cli.PREEMPTED
+    assert run(FILE, main=main)[0] == exits.PREEMPTED
     assert "interrupted; " in capsys.readouterr().err
 
 
@@ -239,7 +239,7 @@ with cli.one_message("nothing", only_tells={}):
 @pytest.mark.parametrize(("only_tells", "body", "code", "message"), [
     (True, "while True: print('x' * 1000)", 0, ""),
     (True, "print('x' * 1000, flush=True); sys.stdin.read(); print('y')", 0, ""),
-    (False, "while True: print('x' * 1000)", cli.FAILED, "error: [Errno 32] Broken pipe"),
+    (False, "while True: print('x' * 1000)", exits.FAILED, "error: [Errno 32] Broken pipe"),
 ])  # fmt: skip
 def test_a_reader_that_has_seen_enough(only_tells, body, code, message) -> None:
     """As `| head` has: a program that only tells ends without a word, with buffered output too."""
@@ -258,7 +258,7 @@ def test_a_reader_that_has_seen_enough(only_tells, body, code, message) -> None:
 def test_a_second_signal_acts_at_once(capfd) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with cli.Interrupt() as interrupt:
+        with exits.Interrupt() as interrupt:
             assert interrupt.received is None
             signal.raise_signal(signal.SIGINT)
             assert interrupt.received == "SIGINT" and "stopping; " in capfd.readouterr().err

@@ -18,7 +18,7 @@ import optax
 import pytest
 
 from scalelab import finetune
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.config.fields import flatten
 from scalelab.config.finetuning import FinetuneConfig, override, resolve
 from scalelab.finetuning import progress as finetune_progress
@@ -452,7 +452,7 @@ def test_tables_say_what_the_recipe_has_not_and_what_was_cut(prepare) -> None:
 
 @pytest.mark.parametrize(("stop", "code", "narrow"), [
     (killed, None, False),
-    (lambda: signal.raise_signal(signal.SIGTERM), cli.PREEMPTED, True),
+    (lambda: signal.raise_signal(signal.SIGTERM), exits.PREEMPTED, True),
 ], ids=["killed", "SIGTERM"])  # fmt: skip
 def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, narrow) -> None:
     """A signal ends it after the step under way, saved; a kill leaves the last checkpoint."""
@@ -473,7 +473,7 @@ def test_a_stopped_run_continues_bit_for_bit(prepare, monkeypatch, stop, code, n
         return real(self, step, length)
 
     monkeypatch.setattr(TaskBatches, "__call__", noted)
-    with pytest.raises(KeyboardInterrupt if code is None else cli.Stopped) as stopped:
+    with pytest.raises(KeyboardInterrupt if code is None else exits.Stopped) as stopped:
         train(cut, 0)
     if code is not None:
         assert stopped.value.exit_code == code
@@ -501,9 +501,9 @@ def test_a_signal_in_the_last_evaluation_is_not_forgotten(prepare, monkeypatch) 
         return real(*given)
 
     monkeypatch.setattr(Finetuning, "evaluate", stopping)
-    with pytest.raises(cli.Stopped, match="cola seed 0") as stopped:
+    with pytest.raises(exits.Stopped, match="cola seed 0") as stopped:
         train(run, 0)
-    assert stopped.value.exit_code == cli.PREEMPTED
+    assert stopped.value.exit_code == exits.PREEMPTED
     assert result(run, 0)["status"] == "completed"
 
 

@@ -201,7 +201,7 @@ NO_DECISION = {  # what the base config is, and a recipe that has a family's nam
     ("config.pretraining", "roberta"), ("config.pretraining", "mlm"), ("tasks.recipes", "gpt"),
     ("eval.babylm", "mlm"),  # a folder's name in the challenge's files
     ("eval.suites", "lstm"), ("eval.suites", "ngram"),  # names in BLiMP's published scores
-    ("eval.ngram", "ngram"),  # the program's own name, in its result
+    ("eval.ngram", "ngram"), ("__main__", "ngram"),  # the program's own name, as users type it
     ("nn.recurrence", "lstm"),  # a cell's name
     ("tasks.generation", "copy"), ("worlds.sequences", "copy"),  # a task's name
 }  # fmt: skip

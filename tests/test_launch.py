@@ -15,7 +15,7 @@ import tiny
 import yaml
 from kubeflow_trainer_api import models
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.helpers.names import find_config
 
 LAUNCH = tiny.ROOT / "launch"
@@ -152,7 +152,7 @@ def test_the_hosts_of_the_job_set_find_each_other() -> None:
     assert env["JAX_COORDINATOR_ADDRESS"].startswith(f"{name}-{job['name']}-0-0.{name}:")
     assert "--config.machine.distributed=True" in container["args"]
     (rule,) = spec["podFailurePolicy"]["rules"]
-    assert rule["onExitCodes"]["values"] == [cli.FAILED]
+    assert rule["onExitCodes"]["values"] == [exits.FAILED]
     for argument in container["args"]:
         if argument.startswith("--config="):
             find_config(argument.removeprefix("--config=").partition(":")[0])

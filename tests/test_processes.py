@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny
 
-from scalelab.config import cli, exits
+from scalelab.config import exits
 
 LOSSES = ("train/loss", "eval/loss")
 
@@ -107,9 +107,9 @@ def test_one_of_several_leaves_at_once(error, code, word, capsys, monkeypatch) -
     left: list[int] = []
     monkeypatch.setattr(exits, "LOST_SECS", 0)
     monkeypatch.setattr(exits, "leave", lambda code: left.append(code) or sys.exit(code))
-    with pytest.raises(SystemExit), cli.one_of_several():
+    with pytest.raises(SystemExit), exits.one_of_several():
         raise error
     assert left == [code] and word in capsys.readouterr().err
-    with pytest.raises(cli.Stopped), cli.one_of_several():  # all processes stop together
-        raise cli.Stopped("saved", cli.PREEMPTED)
+    with pytest.raises(exits.Stopped), exits.one_of_several():  # all processes stop together
+        raise exits.Stopped("saved", exits.PREEMPTED)
     assert left == [code]

@@ -22,7 +22,7 @@ import tiny
 from train_lab import SHORT_STEPS, STEPS, Killed, Lab, Record, fields, kill_at
 
 from scalelab import systems, train
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.config import pretraining as config_lib
 from scalelab.data import tokenizers
 from scalelab.data.loading import load_data
@@ -279,7 +279,7 @@ def test_a_signal_saves_and_says_how_to_continue(k: int, number: int, lab, whole
     name = signal.Signals(number).name
     handler = signal.getsignal(number)
     stopping = f"{name}: step {k + 1} is saved.*same command"
-    with pytest.raises(cli.Stopped, match=stopping) as stopped:
+    with pytest.raises(exits.Stopped, match=stopping) as stopped:
         before = lambda step: signal.raise_signal(number) if step == k else None  # noqa: E731
         lab.run(tmp_path / "run", before=before)
     assert stopped.value.exit_code == (75 if number == signal.SIGTERM else 2)
@@ -505,7 +505,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_checkpoint(
     lab: Lab, tmp_path: pathlib.Path
 ) -> None:
     config = lab.config(optim__learning_rate=1e30, optim__clip_norm=None)
-    with pytest.raises(cli.Stopped, match=r"step \d+ .* step (0|6)"):
+    with pytest.raises(exits.Stopped, match=r"step \d+ .* step (0|6)"):
         lab.run(tmp_path / "run", config)
     assert not (tmp_path / "run/result.json").exists()
     (last,) = {int(p.name) for p in (tmp_path / "run/checkpoints").iterdir()} & {0, 6}
@@ -610,6 +610,8 @@ def test_the_program_killed_and_interrupted_at_any_moment_continues_bit_for_bit(
 def test_a_run_that_diverges_in_its_last_step_stops(lab: Lab, tmp_path: pathlib.Path) -> None:
     """Its loss and gradient were finite: only the parameters after it are not."""
     steep = dict(optim__learning_rate=1e30, optim__warmup_steps=0, long__example_rate=0.0)
-    with pytest.raises(cli.Stopped, match="validation after step 1 has loss nan.*step 0 are kept"):
+    with pytest.raises(
+        exits.Stopped, match="validation after step 1 has loss nan.*step 0 are kept"
+    ):
         lab.run(tmp_path / "run", lab.config("system=gpt2,steps=1", **steep), blocks=True)
     assert not (tmp_path / "run/result.json").exists()

@@ -17,14 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import ml_collections
 
 from scalelab.config import files
-from scalelab.config.exits import FAILED as FAILED
-from scalelab.config.exits import PREEMPTED as PREEMPTED
-from scalelab.config.exits import Interrupt as Interrupt
-from scalelab.config.exits import Interrupted as Interrupted
-from scalelab.config.exits import Stopped as Stopped
-from scalelab.config.exits import fail as fail
-from scalelab.config.exits import one_message
-from scalelab.config.exits import one_of_several as one_of_several
+from scalelab.config.exits import fail, one_message
 from scalelab.config.fields import (
     OWNERS,
     RENAMED_FLAGS,

@@ -26,15 +26,11 @@ _RECEIVED: list[int] = []  # signals that interrupted the program, oldest first
 
 
 class Stopped(Exception):
-    """A run that ended before its budget for a reason that the user must read.
-
-    Attributes:
-      exit_code: PREEMPTED if a scheduler stopped it, which should start it again.
-    """
+    """A run that ended before its budget for a reason that the user must read."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code = exit_code  # PREEMPTED: a scheduler stopped it and should start it again
 
 
 class Interrupted(Stopped):
@@ -54,14 +50,10 @@ class Interrupted(Stopped):
 
 
 class Interrupt:
-    """Notes SIGINT and SIGTERM for a loop to look at between steps; a second signal acts at once.
-
-    Attributes:
-      received: the signal's name, or None.
-    """
+    """Notes SIGINT and SIGTERM for a loop to see between steps; a second signal acts at once."""
 
     def __init__(self) -> None:
-        self.received: str | None = None
+        self.received: str | None = None  # the name of the signal
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupt":

@@ -249,16 +249,11 @@ def _double_if_full(values: np.ndarray, size: int) -> np.ndarray:
 
 
 class Pieces:
-    """The words as pieces, with the frequencies of pieces and pairs kept up to date.
-
-    Attributes:
-      texts: text of each piece, by id.
-      rows: ids of the pieces of each word.
-    """
+    """The words as pieces, with the frequencies of pieces and pairs kept up to date."""
 
     def __init__(self, words: Mapping[str, int]) -> None:
         """Splits words, given with their frequencies, into characters."""
-        self.texts: list[str] = []
+        self.texts: list[str] = []  # text of each piece, by id
         self._ids: dict[str, int] = {}
         self._frequency = np.zeros(1 << 16)
         self._weights = list(words.values())
@@ -267,7 +262,7 @@ class Pieces:
         self._free: list[int] = []
         self._where: list[set[int]] = []  # words with the pair of a slot
         self._pairs = np.zeros((3, 1 << 16), np.int64)  # left, right, occurrences
-        self.rows = [
+        self.rows = [  # ids of the pieces of each word
             [self._piece(CONTINUATION * (k > 0) + char) for k, char in enumerate(word)]
             for word in words
         ]

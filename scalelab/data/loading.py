@@ -148,10 +148,9 @@ def _prepare(
     own = dataclasses.asdict(config.tokenizer) | {"special_tokens": system.SPECIAL_TOKENS}
     own |= dict(zip(("begin", "between", "end"), system.FRAME, strict=True))
     source = open_corpus(config.data.corpus, config.data)
-    given, machine = tokenizer_dir or TokenizerSpec(**own), config.machine
-    return prepare.prepare_documents(
-        source, given, machine.cache_dir, num_workers=machine.num_workers, progress=progress
-    )
+    machine = config.machine
+    text = prepare.Sentences(source, machine.cache_dir, machine.num_workers, progress)
+    return prepare.prepare_documents(text, tokenizer_dir or TokenizerSpec(**own))
 
 
 def unigram_entropy(tokens: np.ndarray) -> float:

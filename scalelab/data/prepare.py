@@ -45,52 +45,93 @@ class Prepared:
     timings: dict[str, float]  # seconds of each stage that was not in the cache
 
 
-def prepare_documents(
-    source: Corpus,
-    tokenizer: tokenizers.TokenizerSpec | Path,
-    cache_dir: str | os.PathLike[str],
-    *,
-    num_workers: int = 2,
-    progress: bool = True,
-) -> Prepared:
+@dataclasses.dataclass
+class Sentences:
+    """The sentences of a corpus, in the cache. Iteration gives the documents of the training split.
+
+    An iteration joins sentences by spaces, as `tokenizers.train` reads them, and can be repeated.
+    """
+
+    source: Corpus
+    cache_dir: str | os.PathLike[str]
+    num_workers: int = 2  # processes that split sentences and encode
+    progress: bool = True  # whether bars are shown
+    # Seconds of each stage that was not in the cache.
+    timings: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def key(self) -> dict[str, str]:
+        """What the sentences depend on: the content of the corpus, how it is read and cut."""
+        with timed(self.timings, "fingerprint"):
+            corpus_hash = self.source.fingerprint()
+        return {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        """The folder of `<split>.txt` for `read_sentences`, made if it is not there.
+
+        Raises:
+          ValueError: a split has no text.
+        """
+        with timed(self.timings, "sentences"):
+            return cache.entry(self.cache_dir, "sentences", self.key, self._split)
+
+    def _split(self, into: Path) -> None:
+        source = self.source
+        with contextlib.ExitStack() as stack:
+            tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=self.progress))
+            files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
+            chunks = parallel.chunks(source.labeled(tick))
+            for found in parallel.work(parallel.segment, chunks, self.workers(source.num_bytes)):
+                for split, text in found.items():
+                    files[split].write(text)
+        sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}
+        hint = "; take more documents or another --config.data.valid_rate" * source.divided
+        for split, size in sizes.items():
+            if not size:
+                where = f"its {split} split{hint}" if any(sizes.values()) else "it"
+                raise ValueError(f"corpus {source.spec}: there is no text in {where}")
+
+    def workers(self, size: int) -> int:
+        """Returns 1 for a small text, done before a second process starts; 0: unknown size."""
+        return 1 if 0 < size < _BLOCK_BYTES else self.num_workers
+
+    def __iter__(self) -> Iterator[str]:
+        path = self.folder / "train.txt"
+        with show_bar("tokenizer", path.stat().st_size, show=self.progress) as tick:
+            for document in read_sentences(path, tick):
+                # A word has the same pieces with the space before it, wherever a text is cut.
+                yield from pieces(document.replace("\n", " "), TRAINING_CHARS)
+
+
+def prepare_documents(text: Sentences, tokenizer: tokenizers.TokenizerSpec | Path) -> Prepared:
     """Reads, splits, trains and encodes, or finds the cached result.
 
-    Args:
-      source: the corpus.
-      tokenizer: a tokenizer to train, or the folder of a trained one.
-      cache_dir: folder of the cache.
-      num_workers: processes that split sentences and encode.
-      progress: whether bars are shown.
+    `tokenizer` is one to train, or the folder of a trained one.
 
     Raises:
       ValueError: the corpus is missing, empty or unreadable, or too small for the vocabulary.
     """
-    timings: dict[str, float] = {}
-    with timed(timings, "fingerprint"):
-        text_key = sentences_key(source)
-
-    def text_dir() -> Path:
-        with timed(timings, "sentences"):
-            return prepare_sentences(source, text_key, cache_dir, num_workers, progress)
+    source, timings, cache_dir = text.source, text.timings, text.cache_dir
 
     def train(into: Path) -> None:
-        texts = _Texts(text_dir() / "train.txt", progress)
+        assert text.folder  # made before this clock starts
         with timed(timings, "tokenizer"):
-            tokenizers.train(spec, texts, into)
+            tokenizers.train(spec, text, into)
 
     def encode(into: Path) -> None:
-        texts = text_dir()
+        assert text.folder  # as above
         with timed(timings, "tokens"):
             for split in source.splits:
-                _encode(tokenizer_dir, texts / f"{split}.txt", into, num_workers, progress)
+                _encode(text, split, tokenizer_dir, into)
 
     if isinstance(tokenizer, Path):
         tokenizer_dir = tokenizer
-        spec_key: dict[str, object] = {"text": text_key, "given": tokenizers.digest(tokenizer)}
+        spec_key: dict[str, object] = {"text": text.key, "given": tokenizers.digest(tokenizer)}
     else:
         spec = tokenizer
         version = f"{tokenizers.VERSION}, tokenizers {hf_tokenizers.__version__}"
-        spec_key = dataclasses.asdict(spec) | {"text": text_key, "training": version}
+        spec_key = dataclasses.asdict(spec) | {"text": text.key, "training": version}
         tokenizer_dir = cache.entry(cache_dir, "tokenizer", spec_key, train)
     key = {"tokenizer": spec_key, "version": VERSION}
     folder = cache.entry(cache_dir, "tokens", key, encode)
@@ -101,27 +142,25 @@ def prepare_documents(
     opened = tokenizers.Tokenizer.load(tokenizer_dir)
     if source.source.spans is not None:
         with timed(timings, "units"):
-            documents = _add_units(documents, source, opened, text_dir, cache_dir, key)
-    return Prepared(opened, tokenizer_dir, documents, text_key["corpus"], key, timings)
+            documents = _add_units(documents, text, opened, key)
+    return Prepared(opened, tokenizer_dir, documents, text.key["corpus"], key, timings)
 
 
 def _add_units(
     documents: dict[str, Documents],
-    source: Corpus,
+    text: Sentences,
     tokenizer: tokenizers.Tokenizer,
-    text_dir: Callable[[], Path],
-    cache_dir: str | os.PathLike[str],
     key: dict[str, object],
 ) -> dict[str, Documents]:
     """Marks the units of documents that have spans; without any, returns them as they are."""
 
     def mark(into: Path) -> None:
-        found = _collect_spans(source)
-        for split, text in documents.items() if any(map(len, found.values())) else ():
-            lines = read_sentences(text_dir() / f"{split}.txt", lambda num_bytes: None)
-            np.save(into / split, _mark_units(text.tokens, lines, tokenizer, found[split]))
+        found = _collect_spans(text.source)
+        for split, own in documents.items() if any(map(len, found.values())) else ():
+            lines = read_sentences(text.folder / f"{split}.txt", lambda num_bytes: None)
+            np.save(into / split, _mark_units(own.tokens, lines, tokenizer, found[split]))
 
-    folder = cache.entry(cache_dir, "units", key | {"units": UNITS_VERSION}, mark)
+    folder = cache.entry(text.cache_dir, "units", key | {"units": UNITS_VERSION}, mark)
     return documents | {
         path.stem: dataclasses.replace(documents[path.stem], units=load_array(path))
         for path in folder.glob("*.npy")
@@ -182,75 +221,11 @@ def _count_text(text: str) -> np.ndarray:
     return np.append(0, np.cumsum(~is_space))
 
 
-def sentences_key(source: Corpus) -> dict[str, str]:
-    """Returns what the sentences of a corpus depend on: its content, and how it is read and cut."""
-    corpus_hash = source.fingerprint()
-    return {"corpus": corpus_hash, "segmenter": sentences.version(), "version": VERSION}
-
-
-def prepare_sentences(
-    source: Corpus,
-    key: dict[str, str],
-    cache_dir: str | os.PathLike[str],
-    num_workers: int,
-    progress: bool,
-) -> Path:
-    """Returns the folder of `<split>.txt` for `read_sentences`, making it if it is not there.
-
-    Args:
-      source: the corpus.
-      key: from `sentences_key`.
-      cache_dir: folder of the cache.
-      num_workers: processes that split sentences.
-      progress: whether a bar is shown.
-
-    Raises:
-      ValueError: a split has no text.
-    """
-
-    def split_sentences(into: Path) -> None:
-        with contextlib.ExitStack() as stack:
-            tick = stack.enter_context(show_bar("sentences", source.num_bytes, show=progress))
-            files = {s: stack.enter_context((into / f"{s}.txt").open("wb")) for s in source.splits}
-            workers = _limit_workers(num_workers, source.num_bytes)
-            chunks = parallel.chunks(source.labeled(tick))
-            for found in parallel.work(parallel.segment, chunks, workers):
-                for split, text in found.items():
-                    files[split].write(text)
-        sizes = {split: (into / f"{split}.txt").stat().st_size for split in source.splits}
-        hint = "; take more documents or another --config.data.valid_rate" * source.divided
-        for split, size in sizes.items():
-            if not size:
-                where = f"its {split} split{hint}" if any(sizes.values()) else "it"
-                raise ValueError(f"corpus {source.spec}: there is no text in {where}")
-
-    return cache.entry(cache_dir, "sentences", key, split_sentences)
-
-
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
     """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))
-
-
-def _limit_workers(num_workers: int, size: int) -> int:
-    """Returns 1 for a small file, which is done before a second process starts; 0: unknown size."""
-    return 1 if 0 < size < _BLOCK_BYTES else num_workers
-
-
-@dataclasses.dataclass
-class _Texts:
-    """The documents of a split, sentences joined by spaces; can be iterated over repeatedly."""
-
-    path: Path
-    progress: bool
-
-    def __iter__(self) -> Iterator[str]:
-        with show_bar("tokenizer", self.path.stat().st_size, show=self.progress) as tick:
-            for document in read_sentences(self.path, tick):
-                # A word has the same pieces with the space before it, wherever a text is cut.
-                yield from pieces(document.replace("\n", " "), TRAINING_CHARS)
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
@@ -267,26 +242,26 @@ def _blocks(path: Path) -> Iterator[bytes]:
     assert not rest  # an empty line ends the last document
 
 
-def _encode(tokenizer_dir: Path, path: Path, into: Path, num_workers: int, progress: bool) -> None:
+def _encode(text: Sentences, split: str, tokenizer_dir: Path, into: Path) -> None:
     """Writes the arrays of `Documents` of a split.
 
     A sentence is encoded with the space that joins it to the one before, so the tokens of a
     document's sentences are those of the document.
     """
+    path = text.folder / f"{split}.txt"
     large = tokenizers.Tokenizer.load(tokenizer_dir).vocab_size > 1 << 16
     types = _ARRAYS | ({"tokens": np.uint32} if large else {})
     with contextlib.ExitStack() as stack:
         tokens, sentence_starts, sentence_bytes, document_starts = (
-            stack.enter_context(ArrayWriter(into / f"{path.stem}.{name}.npy", dtype))
+            stack.enter_context(ArrayWriter(into / f"{split}.{name}.npy", dtype))
             for name, dtype in types.items()
         )
         size = path.stat().st_size
-        tick = stack.enter_context(show_bar(f"tokens ({path.stem})", size, show=progress))
+        tick = stack.enter_context(show_bar(f"tokens ({split})", size, show=text.progress))
         sentence_starts.append(np.zeros(1))
         document_starts.append(np.zeros(1))
-        workers = _limit_workers(num_workers, size)
         encoder = functools.partial(parallel.encode_block, tokenizer_dir)
-        for made in parallel.work(encoder, _blocks(path), workers):
+        for made in parallel.work(encoder, _blocks(path), text.workers(size)):
             sentence_starts.append(tokens.length + np.cumsum(made.num_tokens))
             document_starts.append(sentence_bytes.length + np.cumsum(made.num_sentences))
             sentence_bytes.append(made.num_bytes)

@@ -124,15 +124,11 @@ def _check(chunk: Examples, declared: Iterable[Array]) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ExampleStore:
-    """The examples of one split and phase, opened for reading.
+    """The examples of one split and phase, opened for reading."""
 
-    Attributes:
-      arrays: flat arrays X [n, ...], and ragged ones as X [items, ...] and X_starts [n + 1].
-      meta: ragged (name -> longest row of a batch), and from `write` flat (names) and
-        dropped_tokens.
-    """
-
+    # Flat arrays X [n, ...], and ragged ones as X [items, ...] and X_starts [n + 1].
     arrays: dict[str, np.ndarray]
+    # ragged (name -> longest row of a batch), and from `write` flat (names) and dropped_tokens.
     meta: dict[str, Any]
 
     @classmethod

@@ -9,7 +9,7 @@ import functools
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,7 @@ from flax.traverse_util import flatten_dict
 from flax.typing import ArrayPytree
 
 from scalelab import objectives, systems
-from scalelab.config.fields import choice
-from scalelab.config.finetuning import override
+from scalelab.config.finetuning import Head, override
 from scalelab.config.pretraining import Config, Net, resolve
 from scalelab.data.tokenizers import Tokenizer
 from scalelab.finetuning import kinds, methods
@@ -90,21 +89,13 @@ class ImportedClassifier:
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadKind:
-    """The fields of config.head that a classifier's shapes depend on."""
-
-    kind: Annotated[str, choice("double", "single", "decomposable", "words")]
-    lstm_width: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class ClassifierConfig:
     """The fields of a fine-tuning's or an import's config.json that describe its classifier."""
 
     task: str
     system: str
     model: Net
-    head: HeadKind
+    head: Head
     labels: tuple[str, ...] | None  # None: a regression, or a kind of head without classes
     regression: bool
     kind: str = Task.kind  # kind of its head, as in Task.kind
@@ -125,6 +116,8 @@ class ClassifierConfig:
 
     def __post_init__(self) -> None:
         """Raises ValueError if no classifier can be so."""
+        if self.head.kind is None:
+            raise ValueError("head.kind: expected the kind of the head, got none")
         needs_no_labels = self.kind in kinds.GENERATED or kinds.load(self.kind).NUM_OUTPUTS
         if not (self.regression or self.labels or needs_no_labels):
             raise ValueError("labels: expected the names of the classes, got none")
@@ -185,7 +178,7 @@ def load(run: RunRecord, params: ArrayPytree) -> tuple[Pretrained, ImportedClass
     read = Tokenizer.load(path / "tokenizer")
     if is_imported:
         check_shapes(path, given, named, max(num_rows, read.vocab_size))
-        of_head = given.labels or (), given.regression, given.head.kind, params["head"]
+        of_head = given.labels or (), given.regression, str(given.head.kind), params["head"]
         classifier, added = ImportedClassifier(path, *of_head, given.kind), ()
     tokenizer = dataclasses.replace(config.tokenizer, vocab_size=num_rows - len(added))
     seed = getattr(run.result, "pretrain_seed", None) or 0
@@ -219,8 +212,7 @@ def check_shapes(
     if config.adapter_width:
         body = methods.add_adapters(body, config.adapter_width)
     adaptation = module.ADAPTATION
-    own, width = config.head, config.model.width
-    head = make_head(own.kind, count, width, 0.0, adaptation, 0, own.lstm_width)
+    head = make_head(config.head, count, config.model.width, adaptation)
     whole = Classifier(body, *head, source=adaptation.source, start=0)
     batch, key = objectives.example_batch(1, ()), jax.random.key(0)
     init = functools.partial(whole.init, key, batch, objectives.Pass(key).hidden, train=False)

@@ -162,7 +162,7 @@ class TaskRun:
 
             body = add_new_encoder(body, config.new_encoder_layers)
         head, adaptation = config.head, opened.system.ADAPTATION
-        num_outputs, rate = kinds.num_outputs(self.task.kind, self.task.labels), head.dropout_rate
+        num_outputs = kinds.num_outputs(self.task.kind, self.task.labels)
         terms = opened.own_terms if config.lm_weight and opened.predicts == "next" else ()
         # The body then takes more steps than a head. One task keeps the program of a task alone.
         several = config.sharing == "hard" and "," in (config.sharing_tasks or "")
@@ -170,15 +170,8 @@ class TaskRun:
         if make_net := getattr(self.kind, "make_net", None):
             net = make_net(body, self.task, self.reading, config)
         else:
-            made = make_head(
-                head.kind,
-                num_outputs,
-                sizes.width,
-                rate,
-                adaptation,
-                (config.feature_layers or 0) if config.feature_mix else 0,
-                head.lstm_width,
-            )  # fmt: skip
+            mixed = (config.feature_layers or 0) if config.feature_mix else 0
+            made = make_head(head, num_outputs, sizes.width, adaptation, mixed)
             given = num_rows, self.kind.vectors, self.source, self.reading.start
             net = Classifier(body, *made, *given)
         return FinetuneStep(

@@ -19,6 +19,7 @@ from flax.typing import ArrayPytree
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from scalelab import sharding
+from scalelab.config.finetuning import Head
 from scalelab.data.store import Layout
 from scalelab.finetuning import methods
 from scalelab.nn import axes
@@ -301,29 +302,25 @@ def compiled(learner: FinetuneStep, mesh: Mesh) -> Program:
 
 
 def make_head(
-    kind: str, num_outputs: int, width: int, dropout_rate: float, adaptation: Adaptation,
-    mixed_layers: int = 0, lstm_width: int | None = None,
-) -> tuple[nn.Module, str]:  # fmt: skip
+    head: Head, num_outputs: int, width: int, adaptation: Adaptation, mixed_layers: int = 0
+) -> tuple[nn.Module, str]:
     """Makes a classifier's head; returns it and what it reads, as `Classifier.reads`.
 
     Args:
-      kind: "double", with a hidden layer; "single"; or "decomposable".
+      head: the fields of the config.
       num_outputs: C.
       width: of the hidden layer.
-      dropout_rate: dropout on the input and the hidden layer.
       adaptation: the system's; its `activation` is that of the hidden layer.
       mixed_layers: number of layers side by side in a learned sum; 0: the input is one layer.
-      lstm_width: width of each direction of a BiLSTM between the input, or the sum, and the head;
-        None: no BiLSTM.
     """
-    if kind == DECOMPOSABLE:
+    if head.kind == DECOMPOSABLE:
         from scalelab.nn.decomposable import DecomposableHead  # other heads do without it
 
-        return DecomposableHead(num_outputs, width, dropout_rate), "pair"
-    hidden = width if kind == "double" else None
-    given = num_outputs, hidden, dropout_rate, HEAD_INIT, adaptation.activation
-    if lstm_width:
-        return BiLSTMHead(lstm_width, ClassHead(*given), mixed_layers), "ends"
+        return DecomposableHead(num_outputs, width, head.dropout_rate), "pair"
+    hidden = width if head.kind == "double" else None
+    given = num_outputs, hidden, head.dropout_rate, HEAD_INIT, adaptation.activation
+    if head.lstm_width:
+        return BiLSTMHead(head.lstm_width, ClassHead(*given), mixed_layers), "ends"
     return ClassHead(*given, mixed_layers), adaptation.reads
 
 

@@ -19,12 +19,7 @@ PACKED = {".gz": gzip, ".xz": lzma}
 
 
 class Unreadable(ValueError):
-    """A file that cannot be used.
-
-    Attributes:
-      path: the file.
-      reason: why, in words.
-    """
+    """A file, `path`, that cannot be used, and the `reason` in words."""
 
     def __init__(self, path: pathlib.Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

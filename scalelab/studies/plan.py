@@ -197,7 +197,7 @@ class Measured(NamedTuple):
 
 def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
     """Times the steps of a run and loads its data, unless `known` has them; adds them to it."""
-    from scalelab import sharding, systems
+    from scalelab import systems
     from scalelab.data.loading import load_data
     from scalelab.training import blueprint
 
@@ -210,9 +210,7 @@ def measure(run: PlannedRun, known: dict[str, Any]) -> Measured:
     if repr(net) not in known:
         plan, sizes = blueprint.draw(c), ", ".join(f"{b} x {t}" for t, b in phases)
         print(f"timing steps: {run.system} {run.shape}, {sizes}", file=sys.stderr, flush=True)
-        ways = (c.machine.data_parallel, c.machine.fsdp_parallel, c.machine.tensor_parallel)
-        mesh = sharding.make_mesh(*ways)
-        known[repr(net)] = plan, [blueprint.time_steps(plan, *size, mesh) for size in phases]
+        known[repr(net)] = plan, [blueprint.time_steps(plan, phase) for phase in c.phases]
     if repr(texts) not in known:
         known[repr(texts)] = load_data(c, systems.load(run.system))
     plan, steps = known[repr(net)]

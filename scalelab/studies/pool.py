@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import TextIO
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.helpers.files import write_text
 from scalelab.resources import host
 from scalelab.studies import expand, jobs, mps
@@ -52,13 +52,13 @@ class Pool:
         """Runs all jobs that can be run; returns the jobs that failed, with the reason.
 
         Raises:
-          cli.Stopped: interrupted; the processes have saved where they were.
+          exits.Stopped: interrupted; the processes have saved where they were.
         """
         for folder in ("locks", "logs", "runs"):
             (self.workdir / folder).mkdir(parents=True, exist_ok=True)
         slots = itertools.count()  # a process has the cores of the thread that starts it
         with (
-            cli.Interrupt() as interrupt,
+            exits.Interrupt() as interrupt,
             mps.shared_gpu(self.num_workers) as variables,
             futures.ThreadPoolExecutor(
                 self.num_workers,
@@ -70,7 +70,7 @@ class Pool:
             finally:
                 self._stop.set()
         if interrupt.received is not None:
-            raise cli.Interrupted(interrupt.received, f"what is done is saved in {self.workdir}")
+            raise exits.Interrupted(interrupt.received, f"what is done is saved in {self.workdir}")
         done = {job.name for job in jobs.read(self.workdir, self.name)[1] if job.state == DONE}
         return {name: reason for name, reason in self.failed.items() if name not in done}
 
@@ -82,7 +82,7 @@ class Pool:
         ]  # fmt: skip
 
     def _run_jobs(
-        self, threads: futures.Executor, interrupt: cli.Interrupt, variables: Mapping[str, str]
+        self, threads: futures.Executor, interrupt: exits.Interrupt, variables: Mapping[str, str]
     ) -> None:
         working: dict[futures.Future[str | None], str] = {}  # names of jobs
         while interrupt.received is None:

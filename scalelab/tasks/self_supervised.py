@@ -301,11 +301,11 @@ def run(given: argparse.Namespace) -> None:
     from scalelab.helpers.progress import show_bar
 
     corpus = open_corpus(given.corpus, Data(errors=given.errors, valid_rate=given.valid_rate))
-    key = prepare.sentences_key(corpus)
+    text = prepare.Sentences(corpus, given.cache_dir)
     about = {
         "what": "self-labeled probe tasks of scalelab, no benchmark",
         "corpus": given.corpus,
-        "sentences": key,
+        "sentences": text.key,
         "rules": VERSION,
         "seed": given.seed,
         "num_train": given.num_train,
@@ -321,7 +321,7 @@ def run(given: argparse.Namespace) -> None:
             raise ValueError(f"--to={given.to} holds other files or tasks: choose another folder")
         print(f"{given.to} holds these tasks already")
         return
-    path = prepare.prepare_sentences(corpus, key, given.cache_dir, 2, True) / "train.txt"
+    path = text.folder / "train.txt"
     size = path.stat().st_size
     with show_bar("documents", size, show=True) as tick:
         documents = prepare.read_sentences(path, tick)

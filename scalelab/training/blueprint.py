@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 
 from scalelab import formats, objectives, sharding, state, step
 from scalelab.config import files, pretraining
-from scalelab.config.pretraining import Config
+from scalelab.config.pretraining import Config, LongPhase, ShortPhase
 from scalelab.resources import flops, host
 from scalelab.resources.flops import Flops
 from scalelab.state import Model, TrainState
@@ -42,6 +42,13 @@ class Blueprint(Model):
         return flops.count_phases(
             now.params, self.net, self.terms, self.config, now.carried, now.frozen
         )
+
+    @functools.cached_property
+    def mesh(self) -> Mesh:
+        """All devices, as the config arranges them."""
+        machine = self.config.machine
+        ways = machine.data_parallel, machine.fsdp_parallel, machine.tensor_parallel
+        return sharding.make_mesh(*ways)
 
     def batch(self, length: int, batch_size: int) -> dict[str, jax.ShapeDtypeStruct]:
         """A batch [B, ...] of examples of T tokens in the abstract, as the step takes it."""
@@ -123,24 +130,19 @@ class StepTime:
 UNTIMED, TIMED = 2, 3  # steps: in its first few, a process meets new pages of memory
 
 
-def time_steps(plan: Blueprint, length: int, batch_size: int, mesh: Mesh) -> StepTime:
-    """Compiles the training step of a batch and times three steps on random tokens.
-
-    Args:
-      plan: the run.
-      length: tokens of an example.
-      batch_size: B.
-      mesh: the devices.
+def time_steps(plan: Blueprint, phase: ShortPhase | LongPhase) -> StepTime:
+    """Compiles the training step of a phase and times three steps on random tokens.
 
     Raises:
       ValueError: the model needs more memory than there is.
     """
-    state.check_memory(plan, length, mesh, host.available())
+    mesh, size = plan.mesh, (phase.max_len, phase.batch_size)
+    state.check_memory(plan, phase.max_len, mesh, host.available())
     begun = time.perf_counter()
-    run = plan.compile(length, batch_size, mesh)
+    run = plan.compile(*size, mesh)
     compile_secs = time.perf_counter() - begun
     now = plan.start(mesh)
-    batch = jax.device_put(plan.random_batch(length, batch_size), sharding.batch_sharding(mesh))
+    batch = jax.device_put(plan.random_batch(*size), sharding.batch_sharding(mesh))
     each = []
     for _ in range(UNTIMED + TIMED):
         begun = time.perf_counter()

@@ -13,7 +13,7 @@ import numpy as np
 from flax.typing import ArrayPytree
 from jax.sharding import Mesh
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.config.durations import Plan
 from scalelab.config.pretraining import Config
 from scalelab.data.loading import Data
@@ -94,7 +94,7 @@ class Pretraining:
         self._before = clocks.tokens, self.now  # clocks before the last step
         self.program: PhaseProgram | None = None
         self.blocks: Blocks | None = None
-        self.interrupt, self.result = cli.Interrupt(), {}
+        self.interrupt, self.result = exits.Interrupt(), {}
         self._peak = flops.device_peak(jax.devices()[0].device_kind)
         self._validation_secs = 0.0  # what the last validation took
         # Evaluates and writes the minimal pairs of config.eval.pairs; returns a line on them.
@@ -179,7 +179,7 @@ class Pretraining:
         """Adds the metrics of a block that was waited for, and its seconds.
 
         Raises:
-          cli.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
+          exits.Stopped: loss or gradient were not finite; the run is closed as it was last saved.
         """
         planned, clocks = self._planned.popleft(), self.clocks
         clocks.secs += secs
@@ -257,10 +257,10 @@ class Pretraining:
         found = ", ".join(f"{k} {v:.4g}" for k, v in means.items())
         return f"step {self.step}: validation at length {length}: {found}"
 
-    def _diverged(self, found: str) -> cli.Stopped:
+    def _diverged(self, found: str) -> exits.Stopped:
         """Closes the run as it was last saved, and returns the error."""
         self.close()
-        return cli.Stopped(
+        return exits.Stopped(
             f"not finite: {found}. The parameters of step {self.checkpoints.steps()[-1]} are kept"
             f" in {self.workdir}/checkpoints; start in a new workdir, usually with a lower"
             " --config.optim.learning_rate"

@@ -26,7 +26,8 @@ def prepare_rows(rows, spec, folder):
     (folder / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
     spec = dataclasses.replace(spec, vocab_size=80 if spec is WORDPIECE else 290)
     source = open_corpus(f"jsonl:{folder}/x.jsonl", Data(valid_rate=0.2))
-    return prepare.prepare_documents(source, spec, folder / "cache", num_workers=0, progress=False)
+    text = prepare.Sentences(source, folder / "cache", num_workers=0, progress=False)
+    return prepare.prepare_documents(text, spec)
 
 
 def paragraph(i):
@@ -55,7 +56,7 @@ def run(corpus, directory, spec=WORDPIECE, **options):
     given = {name: options.pop(name) for name in ("errors", "keep_headings", "valid_rate")
              if name in options}  # fmt: skip
     source = open_corpus(f"wikitext:{corpus}", Data(**given))
-    return prepare.prepare_documents(source, spec, directory, **options)
+    return prepare.prepare_documents(prepare.Sentences(source, directory, **options), spec)
 
 
 def naive_sections(path):
@@ -122,7 +123,8 @@ def test_sentences_without_tokens_are_left_out(tmp_path):
     source = open_corpus(f"text:{tmp_path}/x.txt", Data(valid_rate=0.4))
     spec = tokenizers.TokenizerSpec("wordpiece", 40, False, BERT)
     options = dict(progress=False, num_workers=0)
-    prepared = prepare.prepare_documents(source, spec, tmp_path / "cache", **options)
+    text = prepare.Sentences(source, tmp_path / "cache", **options)
+    prepared = prepare.prepare_documents(text, spec)
     for documents in prepared.documents.values():
         assert (np.diff(documents.sentence_starts) > 0).all()
         assert (np.diff(documents.document_starts) > 0).all()

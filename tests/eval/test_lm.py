@@ -40,7 +40,8 @@ def test_the_texts_are_those_of_training(pretrained_runs, cache_dir, system: str
         begin, between, end,
     )  # fmt: skip
     corpus = open_corpus(config.data.corpus)
-    prepared = prepare.prepare_documents(corpus, spec, cache_dir, num_workers=1, progress=False)
+    text = prepare.Sentences(corpus, cache_dir, num_workers=1, progress=False)
+    prepared = prepare.prepare_documents(text, spec)
     made = likelihood.read_documents(corpus, "valid", None, opened.tokenizer, lambda _: None)
     documents = prepared.documents["valid"]
     np.testing.assert_array_equal(made.tokens, documents.tokens)

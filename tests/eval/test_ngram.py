@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import tiny
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.eval import ngram
 
 
@@ -25,5 +25,5 @@ def test_the_program_scores_the_documents_of_eval_lm(tmp_path: pathlib.Path, cap
     assert len(lines) == 1 + made[3]["documents"]
     assert made[3]["predicted"] == made[3]["tokens"] - made[3]["documents"]
     assert made[3]["perplexity"] < made[1]["perplexity"] < 300
-    with pytest.raises((ValueError, cli.Stopped), match="in use"):
+    with pytest.raises((ValueError, exits.Stopped), match="in use"):
         ngram.main(ngram.parser().parse_args([*flags, f"--workdir={folder}"]))

@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from scalelab import systems
+from scalelab.config.finetuning import Head
 from scalelab.finetuning import kinds
 from scalelab.finetuning.step import FinetuneStep, make_head
 from scalelab.interop import maps
@@ -74,13 +75,9 @@ def ours(system: str, problem: str, reads: str, params: Any) -> dict[str, Any]:
     name = "classify" if problem == "regression" else problem
     kind, labels, num_rows = kinds.load(name), LABELS[problem], 2 if problem == "choices" else 1
     names = ["a", "b", "c"] if problem in ("classify", "tags") else None
-    head, _ = make_head(
-        maps.load(system).head_kind(name),
-        kinds.num_outputs(name, names),
-        SHAPE[1],
-        0.1,
-        systems.load(system).ADAPTATION,
-    )
+    own = Head(maps.load(system).head_kind(name), 0.1)
+    outputs, adaptation = kinds.num_outputs(name, names), systems.load(system).ADAPTATION
+    head, _ = make_head(own, outputs, SHAPE[1], adaptation)
     module = systems.load(system)
     form = (module.ADAPTATION.source, 2) if module.HAS_SOURCE else ()  # 2: id of </s>
     body = sides.build(system, SHAPE, LENGTH, dtype=jnp.float32)  # float64 in double

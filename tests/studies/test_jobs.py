@@ -14,7 +14,7 @@ import a_study
 import pytest
 import task_folders
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.eval import evaluation
 from scalelab.lab.load import study_runs
 from scalelab.resources import host
@@ -331,9 +331,9 @@ def test_interrupted(tmp_path) -> None:
     timer = threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM))
     timer.start()
     begun = time.monotonic()
-    with pytest.raises(cli.Stopped) as caught:
+    with pytest.raises(exits.Stopped) as caught:
         job_pool.run()
-    assert caught.value.exit_code == cli.PREEMPTED
+    assert caught.value.exit_code == exits.PREEMPTED
     assert time.monotonic() - begun < 30
     for run in ("bert-2x8x1-seed0", "gpt2-2x8x1-seed0"):
         lock = pool.claim(tmp_path / "locks" / f"{run}.pretrain")

@@ -9,7 +9,7 @@ import threading
 import pytest
 from test_jobs import Invented, planned
 
-from scalelab.config import cli
+from scalelab.config import exits
 from scalelab.resources import host
 from scalelab.studies import mps
 
@@ -57,7 +57,7 @@ def test_an_interrupt_stops_it(calls, tmp_path) -> None:
     jobs = Invented(tmp_path, planned(tmp_path), 2, lambda *_: None)
     jobs.secs = 60.0
     threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
-    with pytest.raises(cli.Stopped):
+    with pytest.raises(exits.Stopped):
         jobs.run()
     assert calls.read_text().splitlines() == ["start all", "quit"]
 
