@@ -61,11 +61,13 @@ class PretrainRun(StudyRun):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table: an arm of a study. The last three fields are empty for printed rows."""
+    """A row of a table: an arm of a study. The last four fields are empty for printed rows."""
 
     system: str
     shape: Shape
     variant: str  # its key in the study; DEFAULT changes nothing
+    # All runs of the arm, which differ only in their seed, finished or not.
+    runs: tuple[PretrainRun, ...] = dataclasses.field(default=(), compare=False, repr=False)
     _: dataclasses.KW_ONLY
     values: str = dataclasses.field(default="", compare=False)  # "mask_rate=0.4", in a grid
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
@@ -90,14 +92,6 @@ class Row:
         """The name of one of its runs in a terminal: of its folder, or with the arm's values."""
         return f"{self.label} seed{run.seed}" if self.values else run.name
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Point(Row):
-    """A row of a study: all runs that differ only in their seed, finished or not."""
-
-    runs: tuple[PretrainRun, ...]
-    __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
-
     @property
     def finished(self) -> tuple[PretrainRun, ...]:
         """The runs that have been pre-trained."""
@@ -115,7 +109,7 @@ class Study:
 
     workdir: pathlib.Path  # holds studies/ and runs/
     facts: StudyFile
-    points: tuple[Point, ...]  # in the study's order
+    points: tuple[Row, ...]  # in the study's order
 
     @property
     def name(self) -> str:
@@ -162,7 +156,7 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
         found = read_run(folder, run, facts.finetune_seeds)
         runs.setdefault((run.system, run.shape, run.variant), []).append(found)
     rows = make_rows(facts.runs, facts.variants)
-    points = (Point(**vars(row), runs=tuple(runs[row.system, row.shape, row.variant]))
+    points = (dataclasses.replace(row, runs=tuple(runs[row.system, row.shape, row.variant]))
               for row in rows)  # fmt: skip
     return Study(workdir, facts, tuple(points))
 

@@ -26,7 +26,7 @@ from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding, Regi
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.show.answer import cost
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.records import plots
@@ -86,17 +86,17 @@ def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
             plots.save(figure, folder / f"{name}.{ending}")
 
 
-def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
+def row_styles(points: Sequence[Row]) -> dict[Row, dict[str, Any]]:
     """Returns the look of every row of a study: color by system, shade by size and variant.
 
     Markers and dashes differ between rows, so that no row is identified by its color alone.
     """
-    systems: dict[str, list[Point]] = {}
+    systems: dict[str, list[Row]] = {}
     for point in points:
         systems.setdefault(point.system, []).append(point)
     from matplotlib import colors
 
-    found: dict[Point, dict[str, Any]] = {}
+    found: dict[Row, dict[str, Any]] = {}
     # A color comes twice only if more systems have runs than there are colors.
     by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
     for k, own in enumerate(by_runs):
@@ -224,7 +224,7 @@ def _loss_score(study: Study) -> str:
     return "bits_per_byte" if study.facts.primary == "bits_per_byte" and everywhere else "loss"
 
 
-def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
+def _group_losses(points: Sequence[Row], score: str) -> list[list[Row]]:
     """Returns rows whose losses compare, but for their length, in groups."""
     apart = comparability.loss_apart
     return comparability.group_alike(
@@ -240,9 +240,9 @@ def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None"
     score = _loss_score(study)
     assert isinstance(scores, StudyScores)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
-    panels: list[dict[str, dict[int, Point]]] = []  # system -> N -> its row with the lowest loss
+    panels: list[dict[str, dict[int, Row]]] = []  # system -> N -> its row with the lowest loss
     for group in _group_losses([*known], score):
-        by_length: dict[int, dict[str, dict[int, Point]]] = {}
+        by_length: dict[int, dict[str, dict[int, Row]]] = {}
         for point in sorted(group, key=lambda p: (p.n_model, -known[p].value)):
             best = by_length.setdefault(comparability.loss_kind(point)["length"], {})
             best.setdefault(point.system, {})[point.n_model] = point

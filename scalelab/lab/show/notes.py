@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from scalelab.eval.names import BIAS, EVALUATIONS
 from scalelab.eval.score_names import TASK_SCORES, TASK_TITLES
 from scalelab.lab.compare import comparability
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.load.task_runs import SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
@@ -123,7 +123,7 @@ def describe_recipe(study: Study) -> str:
     return study.facts.recipe + (f" and {', '.join(fields)}" if fields else "")
 
 
-def _describe_losses(points: Sequence[Point]) -> list[str]:
+def _describe_losses(points: Sequence[Row]) -> list[str]:
     """Returns the kinds of the losses of some rows, if there are several."""
     found = comparability.differing_losses(points)
     kinds = {

@@ -16,7 +16,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.tables import INTERVAL, Cell, Column, Table, Value
 from scalelab.records.study_file import DEFAULT, Rows
 from scalelab.tasks.facts import Task
@@ -63,7 +63,7 @@ class TableRequest:
     published: Scores | None = None
     departing: Sequence[str] = ()  # reasons why published numbers may not stand beside ours
     footnotes: Sequence[str] = ()  # notes that every table repeats, in its CSV too
-    points: Sequence[Point] = ()
+    points: Sequence[Row] = ()
 
 
 MakeTable = Callable[[TableRequest], Table | None]
@@ -87,7 +87,7 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     return found
 
 
-def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:
+def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Row], str]:
     """Returns the kind of a table, its rows, and the beginning of its caption.
 
     Raises:
@@ -181,14 +181,14 @@ TABLES: dict[str, MakeTable] = {
 }  # fmt: skip
 
 
-def order_by_net(points: Sequence[Point]) -> list[Point]:
+def order_by_net(points: Sequence[Row]) -> list[Row]:
     """Returns the rows of models with several variants, model by model."""
     nets = [(p.system, p.shape) for p in points]
     several = [p for p in points if nets.count((p.system, p.shape)) > 1]
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))
 
 
-def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
+def varied_fields(study: Study, points: Sequence[Row]) -> list[str]:
     """Returns the config fields that the variants of some rows set, if every row has a value."""
     lines = (line for p in points for line in study.facts.variants.get(p.variant, ()))
     names = dict.fromkeys(line.partition("=")[0] for line in lines)
@@ -196,14 +196,14 @@ def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
     return [name for name in names if all(config.get(name) is not None for config in known)]
 
 
-def find_published(published: Scores | None, point: Point, score: str) -> float | None:
+def find_published(published: Scores | None, point: Row, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
     rows = [row for row in published.rows if row.key == point.key] if published else []
     estimate = published.value(rows[0], score) if published and rows else None
     return estimate.value if estimate else None
 
 
-def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
+def _make_cell(column: Column, point: Row, request: TableRequest) -> Cell:
     if column.scored:
         if (found := request.scores.value(point, column.key)) is None:
             return None

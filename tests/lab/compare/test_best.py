@@ -27,7 +27,7 @@ def make(table: dict[str, tuple]) -> tuple[study_scores.StudyScores, dict]:
                 result=SimpleNamespace(loss=loss, seconds=x, eval={}),
             ) for seed, (loss, x) in enumerate(zip(losses, seconds, strict=True))
         ]  # fmt: skip
-        rows[variant] = study_runs.Point("bert", Shape(2, 8, 1), variant, tuple(runs))
+        rows[variant] = study_runs.Row("bert", Shape(2, 8, 1), variant, tuple(runs))
     study = SimpleNamespace(points=tuple(rows.values()), workdir="")
     return study_scores.StudyScores(study), rows
 
