@@ -52,7 +52,7 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
         found.append("In round brackets: the published number.")
     elif reasons := "; ".join(request.departing):
         found.append(f"No published number is comparable, as this study differs: {reasons}.")
-    if request.published and not request.departing:
+    if request.published:
         labels = {f" {p.label}, " for p in study.points}
         doubtful = request.published.remarks(columns)
         found += [text for text in doubtful if any(label in text for label in labels)]

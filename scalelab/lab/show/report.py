@@ -116,7 +116,8 @@ def make(
     scores, comparison, footnotes, findings = judge(study, baselines, trusted)
     finished = [run for run in study.runs if run.finished]
     departing = comparison.departures(study, footnotes)
-    request = TableRequest(study, scores, comparison.published(), departing, footnotes)
+    published = None if departing else comparison.published()
+    request = TableRequest(study, scores, published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
     claims = tabulate_claims(findings, scores, footnotes)
     departures = _tabulate_departures(study)
@@ -135,10 +136,8 @@ def make(
         "differences": figures.draw_differences(findings),
         "score_by_cost": None if why_none else figures.draw_cost(scores, score),
     }
-    first = {name: figure for name, figure in first.items() if figure is not None}
-    figures.save(first, folder / "figures")
-    makers = figures.FIGURES | {**comparison.FIGURES}
-    drawn = figures.write(request, folder / "figures", makers)
+    asked = figures.draw(request, figures.FIGURES | {**comparison.FIGURES})
+    first, drawn = (figures.save(own, folder / "figures") for own in (first, asked))
     captions = figures.CAPTIONS | {**comparison.CAPTIONS}
     return _write_pages(folder, {
         "study": study, "design": describe_design(study), "primary": primary,

@@ -58,9 +58,8 @@ class TableRequest:
     """The input of a function that makes a table of some points."""
 
     study: Study
-    scores: Scores
-    # Numbers that may stand beside ours; unused if `departing` has reasons.
-    published: Scores | None = None
+    scores: StudyScores
+    published: Scores | None = None  # numbers that stand beside ours
     departing: Sequence[str] = ()  # reasons why published numbers may not stand beside ours
     footnotes: Sequence[str] = ()  # notes that every table repeats, in its CSV too
     points: Sequence[Row] = ()
@@ -76,8 +75,6 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
       ValueError: an unknown table, or unknown rows.
     """
     found = []
-    if request.departing:
-        request = dataclasses.replace(request, published=None)
     for name in request.study.facts.tables:
         kind, points, title = select(request.study, name, makers)
         table = makers[kind](dataclasses.replace(request, points=points)) if points else None
@@ -141,17 +138,16 @@ def build_scores(
         names = [SYSTEM, VARIANT, *shape, *varied]
     elif any(p.variant != DEFAULT for p in points):
         names.append(VARIANT)
-    part = scores.part if isinstance(scores, StudyScores) else "tasks"
-    shown = (*names, *((SEEDS,) if part != "scratch" else ()), *scored)
+    shown = (*names, *((SEEDS,) if scores.part != "scratch" else ()), *scored)
     rows = tuple(tuple(_make_cell(c, p, request) for c in shown) for p in points)
     return Table("", title, shown, rows, (), tuple(request.footnotes))
 
 
 def build_scratch(request: TableRequest) -> Table | None:
     """Makes a table of the same models with random weights; None if nothing was measured."""
-    scores = request.scores.scratch if isinstance(request.scores, StudyScores) else None
-    columns = [c for c in TASKS if scores and any(scores.value(p, c.key) for p in request.points)]
-    if scores is None or not columns:
+    scores = request.scores.scratch
+    columns = [c for c in TASKS if any(scores.value(p, c.key) for p in request.points)]
+    if not columns:
         return None
     request = dataclasses.replace(request, scores=scores)
     return build_scores(request, title="From random weights (first seed)", columns=columns)
