@@ -84,9 +84,8 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
       ValueError: another form, a word or score that the study does not have, or a best value that
         losses cannot choose.
     """
-    if not isinstance(line, tuple) or len(line) not in (2, 3):
-        raise ValueError(FORM)
-    if not all(isinstance(part, str) for part in line[:2]):
+    texts = isinstance(line, tuple) and all(isinstance(part, str) for part in line[:2])
+    if not texts or len(line) not in (2, 3):
         raise ValueError(FORM)
     margin = line[2] if len(line) == 3 else 0.0
     parts = re.split(r"\s*([><~])\s*", re.sub(r"\s*=\s*", "=", line[0].strip()))

@@ -179,7 +179,7 @@ def _compare_tunings(study: Study) -> dict[str, str]:
         (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}", run.variant),
          describe_tuning(seed) | {"init": seed.weights})
         for run in study.runs if run.finished for part in ("tasks", "scratch")
-        for task, own in getattr(run, part).items() if task in facts.measured
+        for task, own in run.tuned[part].items() if task in facts.measured
         for seed in own.runs if seed.result
     ]  # fmt: skip
 

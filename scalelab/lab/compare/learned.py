@@ -27,6 +27,7 @@ from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import PRETRAINING_SCORES, TITLES
 from scalelab.lab.compare.claims import Treatment
+from scalelab.lab.load import task_runs
 from scalelab.lab.load.study_runs import Row
 from scalelab.records.baselines import (
     UNIGRAM,
@@ -165,7 +166,7 @@ def _curves(row: Row, metric: str) -> Curves:
 
 def _score_curves(scores: "StudyScores", row: Row, score: str) -> Curves:
     """Returns the scores of a row at shares of its budget and at the end, by tokens."""
-    shares = sorted({share for run in row.finished for share in run.early})
+    shares = sorted({share for run in row.finished for share in task_runs.by_share(run.tuned)})
     found = [
         *((x, scores.at(x).value(row, score)) for x in shares),
         (1.0, scores.value(row, score)),

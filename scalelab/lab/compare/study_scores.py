@@ -26,7 +26,7 @@ from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
 from scalelab.lab.load import frame, task_runs
-from scalelab.lab.load.study_runs import PretrainRun, Study
+from scalelab.lab.load.study_runs import Study
 from scalelab.records import archive
 from scalelab.records.baselines import Baseline
 
@@ -51,21 +51,21 @@ class StudyScores(Scores):
 
     Args:
       study: the result of `study_runs.read`.
-      part: "tasks"; "scratch" for the fine-tunings from random weights; or a share of the budget,
-        such as 0.25, for the scores at it.
+      part: "tasks"; "scratch" for the fine-tunings from random weights; or "early/0.25" for the
+        scores at this share of the budget.
       baselines: objective -> the trivial baseline that it must beat.
     """
 
     def __init__(
         self,
         study: Study,
-        part: str | float = "tasks",
+        part: str = "tasks",
         baselines: Mapping[str, Baseline] | None = None,
     ) -> None:
         self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []  # what could not be used; grows as scores are asked for
         lines = frame.make(
-            (point.key, run.name, run.seed, _tasks(run, part))
+            (point.key, run.name, run.seed, run.tuned.get(part, {}))
             for point in study.points
             for run in point.finished
         )
@@ -198,7 +198,7 @@ class StudyScores(Scores):
 
     def at(self, share: float) -> "StudyScores":
         """Returns the scores at a share of the budget."""
-        return StudyScores(self.study, share)
+        return StudyScores(self.study, f"early/{share}")
 
     # --- Computation ------------------------------------------------------------------------------
 
@@ -222,16 +222,22 @@ class StudyScores(Scores):
         if score in PRETRAINING_SCORES:
             if score != "seconds" and not self._losses_compare(parts, score):
                 return None
-            rows = [*(row for row, _ in parts), *self._others(parts, score)]
-            table = [(_group(row), _numbers(row, score)) for row in rows]
+            given, apart = [row for row, _ in parts], comparability.differing_losses
+            others = [  # their losses compare with the given ones
+                row for row in self.rows
+                if score != "seconds" and row.finished and row not in given
+                and not all(apart((row, own), score) for own in given)
+            ]  # fmt: skip
+            table = [(_group(row), _numbers(row, score)) for row in (*given, *others)]
             weights, drawn = [w for _, w in parts], None if draws is None else draws.sum(axis=2)
             return estimates.contrast_numbers(weights, table, seeds[0], seed=seed, draws=drawn)
         sets = self._dev_sets(parts, score, seeds)
         if not sets:
             return None
-        table, groups = self._table(score, seeds), [_group(row) for row, _ in parts]
+        weights = [(_group(row), weight) for row, weight in parts]
+        pooled = estimates.pooled_variances(self._table(score, seeds), weights)
         return bootstrap.mean_score(
-            sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table, groups=groups, draws=draws
+            sets, num_resamples=NUM_RESAMPLES, seed=seed, pooled=pooled, draws=draws
         )
 
     def _make_table(self, score: str, seeds: Seeds) -> list[tuple[str, np.ndarray]]:
@@ -243,18 +249,6 @@ class StudyScores(Scores):
                 sets = self._dev_sets(((row, 1.0),), score, seeds)
                 found += [(_group(row), bootstrap.by_seed(sets))] if sets else []
         return found
-
-    def _others(self, parts: Parts, score: str) -> list[Row]:
-        """Returns each row not in `parts` whose losses compare with theirs."""
-        if score == "seconds":
-            return []
-        given = [row for row, _ in parts]
-        apart = comparability.differing_losses
-        return [
-            row for row in self.rows
-            if row.finished and row not in given
-            and not all(apart((row, own), score) for own in given)
-        ]  # fmt: skip
 
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a mean loss, or a difference of comparable losses."""
@@ -276,7 +270,7 @@ class StudyScores(Scores):
         lines, key = self._lines.get((row.key, task, split, metric)), (split, metric)
         if lines is None:
             none = task_runs.TaskRuns(task, ())
-            tasks = (_tasks(run, self.part).get(task, none) for run in row.finished)
+            tasks = (run.tuned.get(self.part, {}).get(task, none) for run in row.finished)
             if why := next((own.undefined[key] for own in tasks if key in own.undefined), ""):
                 self._note(f"{row.label}, {name}: undefined: {why}")
             return None
@@ -319,8 +313,8 @@ class StudyScores(Scores):
         tasks = [TASK_SCORES[part][0] for part in PARTS[score]]
         there = []
         for row in rows:
-            runs = row.finished
-            found = {run.seed: frame.shared_seeds(_tasks(run, self.part), tasks) for run in runs}
+            tuned = ((run.seed, run.tuned.get(self.part, {})) for run in row.finished)
+            found = {seed: frame.shared_seeds(own, tasks) for seed, own in tuned}
             there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]
@@ -377,8 +371,3 @@ def _numbers(row: Row, score: str) -> dict[int, float]:
     """Returns seed -> score of the finished pre-trainings that have one."""
     known = {run.seed: getattr(run.result, score) for run in row.finished}
     return {seed: x for seed, x in known.items() if x is not None}
-
-
-def _tasks(run: PretrainRun, part: str | float) -> Mapping[str, task_runs.TaskRuns]:
-    """Returns the fine-tunings of a part of a run; see StudyScores."""
-    return getattr(run, part) if isinstance(part, str) else run.early.get(part, {})

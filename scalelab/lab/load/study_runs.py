@@ -32,12 +32,11 @@ class PretrainRun(StudyRun):
     n_model: int = 0  # as its system declares it; in older studies 12 L H^2
     result: RunResult | None  # None until it is finished
     damaged: str | None  # what is wrong with its folder, such as another config
-    tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
-    scratch: Mapping[str, TaskRuns]  # fine-tunings of the same model from random weights
+    # Its fine-tunings and evaluations, by folder in the run ("tasks", "scratch" of the same model
+    # from random weights, "early/0.5" at a share of the budget) and by task.
+    tuned: Mapping[str, Mapping[str, TaskRuns]]
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # lines of metrics.jsonl
-    # Share of the budget -> name -> scores of an evaluation.
-    early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
     __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
 
     @property
@@ -221,16 +220,15 @@ def read_run(
         more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
         damaged = f"config.json differs from the study: {'; '.join(lines[:SHOWN])}{more}"
         result = None
-    tasks, scratch = (
-        task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
-        for part in ("tasks", "scratch")
-    )
+    early = {f"early/{path.parts[-3]}" for path in folder.glob("early/[01]*/*/seed0")}
+    tuned = {
+        part: task_runs.read(folder / part, num_seeds=finetune_seeds)
+        if (folder / part).is_dir() else {} for part in ("tasks", "scratch", *early)
+    }  # fmt: skip
     size = result.n_model if result else planned.n_model
     size = planned.shape.n_model if size is None else size
-    early = {path.parent.parent for path in folder.glob("early/[01]*/*/seed0")}
     plan: dict[str, Any] = vars(planned) | {"n_model": size}
     return PretrainRun(
         **plan, folder=folder, result=result, damaged=damaged,
-        tasks=tasks, scratch=scratch, environment=record.environment, lines=record.lines,
-        early={float(path.name): task_runs.read(path) for path in early},
+        tuned=tuned, environment=record.environment, lines=record.lines,
     )  # fmt: skip

@@ -59,10 +59,10 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
     shown = {task for column in columns.values() for task in column.tasks}
     asked = {"all": True, "none": False}  # in older files, of best:k only what has begun
     for part in dict.fromkeys(parts):
-        own = [r for r in study.runs if r.finished and (r.scratch if part == "scratch" else
-               asked.get(facts.stages[r.stage].finetune, bool(r.tasks)))]  # fmt: skip
+        own = [r for r in study.runs if r.finished and (r.tuned[part] if part == "scratch" else
+               asked.get(facts.stages[r.stage].finetune, bool(r.tuned[part])))]  # fmt: skip
         for task in (task for task in facts.measured if task in shown and own):
-            found += _describe_task(study, task, {r.name: getattr(r, part).get(task) for r in own})
+            found += _describe_task(study, task, {r.name: r.tuned[part].get(task) for r in own})
     found += request.scores.remarks(columns)
     absent = [TASK_TITLES.get(name, name) for name in facts.measured if name not in shown]
     found += [f"Measured, but in no table of this report: {', '.join(absent)}."] * bool(absent)

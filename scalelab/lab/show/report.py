@@ -248,8 +248,8 @@ def describe_limits(study: Study) -> list[str]:
     """Returns what a reader must not overlook: missing and damaged runs, single seeds, code."""
     unfinished = [r.name for r in study.runs if not r.finished and not r.damaged]
     finished = sum(run.finished for run in study.runs)
-    parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
-    tunings = [seed.environment for task in parts for seed in task.finished]
+    parts = [r.tuned[part] for r in study.runs for part in ("tasks", "scratch")]
+    tunings = [x.environment for own in parts for task in own.values() for x in task.finished]
     environments = [run.environment for run in study.runs]
     single = [point.label for point in study.points if len(point.finished) == 1]
     bounds = {

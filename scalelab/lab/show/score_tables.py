@@ -194,8 +194,7 @@ def varied_fields(study: Study, points: Sequence[Row]) -> list[str]:
 
 def find_published(published: Scores | None, point: Row, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
-    rows = [row for row in published.rows if row.key == point.key] if published else []
-    estimate = published.value(rows[0], score) if published and rows else None
+    estimate = published.value(point, score) if published and point in published.rows else None
     return estimate.value if estimate else None
 
 

@@ -50,7 +50,7 @@ def make(runs: dict[str, dict], **facts) -> Study:
         run = PretrainRun(
             name, "main", config["system"], shape, variant, config["seed"], config,
             n_model=shape.n_model, folder=pathlib.Path(name), result=result, damaged=None,
-            tasks={}, scratch={}, environment=environment,
+            tuned={"tasks": {}, "scratch": {}}, environment=environment,
         )  # fmt: skip
         points.append(Row(config["system"], shape, variant, (run,)))
     values = study_folders.FACTS | {"runs": []} | {
