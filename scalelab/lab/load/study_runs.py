@@ -149,15 +149,13 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     name = name or next(iter(files))
     check_names([name], files, f"{workdir} holds no study")
     facts = study_file.read(files[name])
-    runs: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    arms: dict[Row, list[PretrainRun]] = {}
     for run in facts.runs:
-        folder = archive.find_run(workdir, run.name)
-        found = read_run(folder, run, facts.finetune_seeds)
-        runs.setdefault((run.system, run.shape, run.variant), []).append(found)
+        found = read_run(archive.find_run(workdir, run.name), run, facts.finetune_seeds)
+        arms.setdefault(Row(run.system, run.shape, run.variant), []).append(found)
     rows = make_rows(facts.runs, facts.variants)
-    points = (dataclasses.replace(row, runs=tuple(runs[row.system, row.shape, row.variant]))
-              for row in rows)  # fmt: skip
-    return Study(workdir, facts, tuple(points))
+    points = tuple(dataclasses.replace(row, runs=tuple(arms[row])) for row in rows)
+    return Study(workdir, facts, points)
 
 
 def make_rows(runs: Iterable[StudyRun], variants: Mapping[str, Sequence[str]]) -> list[Row]:

@@ -12,6 +12,7 @@ from functools import partial
 from scalelab.config.fields import flatten
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import LARGE_TASKS, MEANS, TITLES
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import Scores
@@ -91,7 +92,8 @@ def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str,
       ValueError: an unknown table, or unknown rows.
     """
     known = study.facts.rows
-    kind, name = tables.parse_name(table, makers, known, "the study asks for an unknown table")
+    with prefix_errors("a table that the study asks for"):
+        kind, name = tables.parse_name(table, makers, known)
     rows = known[name] if name else Rows("")
     points = [
         p for p in study.points
