@@ -186,6 +186,11 @@ def make_rows(runs: Iterable[StudyRun], variants: Mapping[str, Sequence[str]]) -
     return rows
 
 
+def varied_fields(rows: Iterable[Row]) -> list[str]:
+    """Returns the fields that the variants of some rows set."""
+    return list(dict.fromkeys(line.partition("=")[0] for row in rows for line in row.lines))
+
+
 def name_variant(lines: Sequence[str]) -> str:
     """Returns the key of a grid's variant: "mask_rate_0p4" for the field line "mask_rate=0.4"."""
     named = "_".join(line.partition("=")[0].rpartition(".")[2] + "_" + line.partition("=")[2]

@@ -187,7 +187,7 @@ def describe_design(study: Study) -> dict[str, str]:
     systems = {point.system for point in study.points}
     own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
-    varied = {line.split("=")[0] for p in study.points for line in p.lines}
+    varied = study_runs.varied_fields(study.points)
     section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
     found = {
         "Arms": ", ".join(point.label for point in study.points),

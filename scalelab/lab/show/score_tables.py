@@ -9,7 +9,6 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from scalelab.config.fields import flatten
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import LARGE_TASKS, MEANS, TITLES
 from scalelab.helpers.names import prefix_errors
@@ -17,7 +16,7 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Row, Study
+from scalelab.lab.load.study_runs import Row, Study, varied_fields
 from scalelab.lab.tables import INTERVAL, Cell, Column, Table, Value
 from scalelab.records.study_file import DEFAULT, Rows
 from scalelab.tasks.facts import Task
@@ -129,11 +128,14 @@ def build_scores(
     scored = [c for c in columns if planned.issuperset(c.tasks)]
     if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None
-    if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
+    if all(p.fields["optim.total_epochs"] is None for p in points):
         scored = [c for c in scored if c is not EPOCHS]
     if len(set(comparability.loss_groups(points).values())) > 1:
         scored = [x for c in scored for x in ((c, KIND) if c is LOSS else (c,))]
-    varied = [Column(f, f.rpartition(".")[2], "number") for f in varied_fields(study, points)]
+    varied = [
+        Column(field, field.rpartition(".")[2], "number") for field in varied_fields(points)
+        if all(point.fields.get(field) is not None for point in points)
+    ]  # fmt: skip
     shape = SHAPE if len({p.shape for p in study.points}) > 1 else ()  # else the setting has it
     names = [SYSTEM, *shape, *varied]
     if by_variant:
@@ -186,14 +188,6 @@ def order_by_net(points: Sequence[Row]) -> list[Row]:
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))
 
 
-def varied_fields(study: Study, points: Sequence[Row]) -> list[str]:
-    """Returns the config fields that the variants of some rows set, if every row has a value."""
-    lines = (line for p in points for line in study.facts.variants.get(p.variant, ()))
-    names = dict.fromkeys(line.partition("=")[0] for line in lines)
-    known = [flatten(point.runs[0].config) for point in points]
-    return [name for name in names if all(config.get(name) is not None for config in known)]
-
-
 def find_published(published: Scores | None, point: Row, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
     estimate = published.value(point, score) if published and point in published.rows else None
@@ -211,10 +205,10 @@ def _make_cell(column: Column, point: Row, request: TableRequest) -> Cell:
         "system": point.system, "variant": point.arm, "A": shape.num_heads, "H": shape.width,
         "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
-        "epochs": point.runs[0].config["optim"]["total_epochs"],
+        "epochs": point.fields["optim.total_epochs"],
         "loss_kind": comparability.loss_groups(request.points).get(point),
     }  # fmt: skip
     if column.key in cells:
         return cells[column.key]
-    value = flatten(point.runs[0].config).get(column.key)  # a field that variants set
+    value = point.fields.get(column.key)  # a field that variants set
     return value if isinstance(value, int | float) and type(value) is not bool else str(value)

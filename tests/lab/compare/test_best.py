@@ -23,7 +23,7 @@ def make(table: dict[str, tuple]) -> tuple[study_scores.StudyScores, dict]:
     for variant, (losses, seconds) in table.items():
         runs = [
             SimpleNamespace(
-                name=variant, seed=seed, config={"objective": "mlm"}, finished=True, tasks={},
+                name=variant, seed=seed, config={"objective": "mlm"}, finished=True, tuned={},
                 result=SimpleNamespace(loss=loss, seconds=x, eval={}),
             ) for seed, (loss, x) in enumerate(zip(losses, seconds, strict=True))
         ]  # fmt: skip
