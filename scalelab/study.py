@@ -79,7 +79,7 @@ def status(given: argparse.Namespace) -> None:
 
     workdir = cli.workdir(given)
     study, found = jobs.read(workdir, given.study)
-    working = [job.name for job in found if pool.is_claimed(workdir, job)]
+    working = [job.name for job in found if run_folder.is_locked(workdir / "locks" / job.name)]
     planned = progress.read_plan(workdir, study.name)
     failures = pool.read_failures(workdir, found)
     failed = {name: reason for name, reason in failures.items() if name not in working}

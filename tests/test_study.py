@@ -135,9 +135,9 @@ def test_from_plan_to_report(config: pathlib.Path, tmp_path: pathlib.Path, capsy
             log = (workdir / f"logs/{run}.{kind}.log").read_text()
             assert log.count("finished ") == times, log  # nothing ran twice
     done = study_runs.read(workdir)
-    assert all(run.finished and len(run.tasks["wnli"].finished) == 2 for run in done.runs)
+    assert all(run.finished and len(run.tuned["tasks"]["wnli"].finished) == 2 for run in done.runs)
     for run in done.runs:  # the checkpoint in the middle is another model
-        both = run.tasks["blimp"].finished + run.early[0.5]["blimp"].finished
+        both = run.tuned["tasks"]["blimp"].finished + run.tuned["early/0.5"]["blimp"].finished
         assert len({seed.result.init_digest for seed in both}) == len(both) == 2
         step = next(line["step"] for line in run.lines if "eval/share" in line)
         digest = pretrained.tree_digest(pretrained.load(run.folder, int(step)).params)

@@ -51,9 +51,8 @@ from scalelab.eval.score_names import MAIN, TASK_SCORES, TASK_TITLES
 from scalelab.lab import tables
 from scalelab.lab.compare import run_points
 from scalelab.lab.compare.comparability import PREFIX, loss_apart
-from scalelab.lab.load import frame
+from scalelab.lab.load import frame, task_runs
 from scalelab.lab.load.run_table import LoadedRun
-from scalelab.lab.load.task_runs import TaskRuns
 from scalelab.records.run_files import Line, Unreadable
 
 COLUMNS = {  # title, factor and number of digits; of other columns the name, 1 and 2
@@ -166,25 +165,20 @@ def _logged(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, Point, Curve]
 
 def _measured(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str, Point, Curve]]:
     """Yields the same as `_logged`, of evaluations at shares of the budget and at the end."""
+    shares = [own for run in runs for own in task_runs.by_share(run.tuned).values()]
     for task in EVALUATIONS:
-        early = any(task in tasks for run in runs for _, tasks in _early(run))
+        early = any(task in own for own in shares)
         final = any(run.row["task"] is None and run.row.get(task) is not None for run in runs)
         points = run_points.make(runs, task)[0] if early and final else pd.DataFrame()
         for point in points.to_dict("records"):
             items, curve = point["fields"].get(f"{PREFIX}texts"), Curve()
-            for share, tuned in _early(point["run"]):
+            for share, tuned in task_runs.by_share(point["run"].tuned).items():
                 seeds = tuned[task].finished if task in tuned else []
                 if any(seed.config.get("texts") == items for seed in seeds):
                     value = frame.mean_score(tuned, [TASK_SCORES[MAIN[task]]])
                     curve += [(share, 0, value)] if value is not None else []
             if curve:
                 yield TASK_TITLES[task], str(items), point, [*curve, (1.0, 0, point["value"])]
-
-
-def _early(run: LoadedRun) -> list[tuple[float, dict[str, TaskRuns]]]:
-    """Returns the scores of evaluations at shares of the budget, the smallest share first."""
-    found = {float(x[6:]): own for x, own in run.tuned.items() if x.startswith("early/")}
-    return [(share, found[share]) for share in sorted(found)]
 
 
 def _loss_fields(point: Point, last: Line) -> dict[str, Any]:

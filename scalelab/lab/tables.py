@@ -104,25 +104,17 @@ class Table:
         return pd.DataFrame(rows, columns=[c.title for c in self.columns], dtype=object)
 
 
-def parse_name(
-    table: str, kinds: Iterable[str], rows: Mapping[str, object], where: str
-) -> tuple[str, str]:
+def parse_name(table: str, kinds: Iterable[str], rows: Mapping[str, object]) -> tuple[str, str]:
     """Reads "large:width": the kind of a table and the name of its rows, "" for all.
 
-    Args:
-      table: the text.
-      kinds: valid kinds.
-      rows: valid names of rows.
-      where: beginning of a message.
-
     Raises:
-      ValueError: unknown kind or rows; the message begins with `where`.
+      ValueError: unknown kind or rows.
     """
     kind, colon, name = table.partition(":")
-    check_names([kind], list(kinds), where)
+    check_names([kind], list(kinds), "unknown table")
     if colon and name not in rows:
         valid = nearest(name, rows) if rows else "the study names no rows"
-        raise ValueError(f"{where} rows {name!r} in {table!r}: {valid}")
+        raise ValueError(f"unknown rows {name!r} in {table!r}: {valid}")
     return kind, name
 
 

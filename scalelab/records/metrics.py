@@ -128,9 +128,6 @@ class Writer:
       step: continue after this step: later lines of a killed run are dropped.
       expected: number of lines that were written up to that step; None if not known.
       tracker: config.machine.tracker.
-
-    Attributes:
-      num_lines: lines that the file holds.
     """
 
     def __init__(
@@ -145,7 +142,7 @@ class Writer:
                 kept.append(json_files.parse_numbers(line))
         # The validation of the untrained model is written anew.
         kept = [line for line in kept if line["step"] <= step] if step else []
-        self.num_lines = len(kept)
+        self.num_lines = len(kept)  # that the file holds
         if step and expected is not None and self.num_lines < expected:
             print(
                 f"warning: {path} holds {self.num_lines} of the {expected} lines written up to step"

@@ -49,23 +49,18 @@ class Job:
 
 
 def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
-    """Reads a study and its jobs, as they are now."""
-    study = study_runs.read(workdir, name)
-    return study, list_jobs(study)
-
-
-def list_jobs(study: Study) -> list[Job]:
-    """Lists every job of a study, in the order in which they should be done.
+    """Reads a study and its jobs, as they are now, in the order in which they should be done.
 
     Fine-tunings come before further pre-trainings, so that runs are finished early; the first seed
     of all runs comes before the second, so that every point has a run early. A folder without
     checkpoints counts as done if no job needs them.
     """
+    study = study_runs.read(workdir, name)
     pretrain, finetune, stages = [], [], study.facts.stages
     for run in sorted(study.runs, key=lambda r: r.seed):
         rule, left, damaged = stages[run.stage].finetune, unfinished_tasks(study, run), run.damaged
         # Older studies fine-tuned the "best:k" runs of a stage: those with scores are done.
-        chosen = rule == "all" or (rule != "none" and run.tasks)
+        chosen = rule == "all" or (rule != "none" and run.tuned["tasks"])
         left = left if chosen else []
         if run.finished and left and not any(run.folder.glob("checkpoints/[0-9]*")):
             damaged = "it has no checkpoint to fine-tune"
@@ -74,23 +69,23 @@ def list_jobs(study: Study) -> list[Job]:
         if chosen and study.facts.measured:
             state = (READY if trained else WAITING) if left else DONE
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged))
-    return finetune + pretrain
+    return study, finetune + pretrain
 
 
 def unfinished_tasks(study: Study, run: PretrainRun) -> list[str]:
     """Lists the tasks and evaluations a run lacks: "sst2", "scratch/sst2", "early/0.5/blimp"."""
     left, facts = [], study.facts
-    parts = [("", run.tasks, facts.measured)]
+    parts = {"tasks": facts.measured}
     if facts.finetune.scratch and run.seed == 0:
         evaluations = [name for name in facts.evaluations if evaluation.load(name).scratch]
-        parts.append(("scratch/", run.scratch, (*facts.tasks, *evaluations)))
-    for share in facts.evaluation_shares:
-        parts.append((f"early/{share}/", run.early.get(share, {}), facts.evaluations))
-    for prefix, found, names in parts:
+        parts["scratch"] = (*facts.tasks, *evaluations)
+    parts |= {f"early/{share}": facts.evaluations for share in facts.evaluation_shares}
+    for part, names in parts.items():
+        found = run.tuned.get(part, {})
         for name in names:
             done = {r.seed for r in found[name].runs if not r.unfinished} if name in found else ()
             if any(k not in done for k in range(facts.finetune_seeds * (name in facts.tasks) or 1)):
-                left.append(prefix + name)
+                left.append(name if part == "tasks" else f"{part}/{name}")
     return left
 
 

@@ -160,7 +160,7 @@ def describe_claims(spec: StudySpec, planned: Sequence[PlannedRun]) -> list[str]
             asked.pop()
     if not spec.lines:
         asked = [power.PlannedClaim(MAIN[name], 1) for name in measured]
-    return found + power.describe(asked, spec.scale, spec.seeds, len(rows))
+    return found + power.describe(asked, spec, len(rows))
 
 
 def count_tokens(splits: "Splits", spec: StudySpec, name: str) -> float:

@@ -22,6 +22,7 @@ from typing import TextIO
 
 from scalelab.config import exits
 from scalelab.helpers.files import write_text
+from scalelab.records import run_folder
 from scalelab.resources import host
 from scalelab.studies import expand, jobs, mps
 from scalelab.studies.jobs import DONE, READY, Job
@@ -107,7 +108,7 @@ class Pool:
                     if reason:
                         self.failed[name] = reason
                         write_text(self.workdir / "logs" / f"{name}.failed", reason)
-            elif any(is_claimed(self.workdir, job) for job in left):
+            elif any(run_folder.is_locked(self.workdir / "locks" / job.name) for job in left):
                 self._stop.wait(POLL_SECS)  # more may follow what another process does
             else:
                 return
@@ -170,15 +171,6 @@ def claim(path: pathlib.Path) -> TextIO | None:
         file.close()
         return None
     return file
-
-
-def is_claimed(workdir: pathlib.Path, job: Job) -> bool:
-    """Returns whether a process works on a job."""
-    path = workdir / "locks" / job.name
-    lock = claim(path) if path.exists() else None
-    if lock is not None:
-        lock.close()
-    return path.exists() and lock is None
 
 
 def read_failures(workdir: pathlib.Path, found: Sequence[Job]) -> dict[str, str]:

@@ -18,6 +18,7 @@ import pandas as pd
 from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
 from scalelab.lab.compare import estimates
 from scalelab.lab.compare.claims import UNITS, Region, with_unit
+from scalelab.studies.spec import StudySpec
 
 FILE = pathlib.Path(__file__).with_name("seed_spread.csv")
 MOST_SEEDS = 1000
@@ -84,18 +85,12 @@ class PlannedClaim(NamedTuple):
     region: Region | None = None
 
 
-def describe(
-    claims: Iterable[PlannedClaim], scale: str, num_seeds: int, num_rows: int
-) -> list[str]:
+def describe(claims: Iterable[PlannedClaim], spec: StudySpec, num_rows: int) -> list[str]:
     """Returns for each kind of claim what its seeds will probably show, one line each.
 
-    Args:
-      claims: what the study will compare.
-      scale: of the study; another scale than a packed one has the numbers of the nearest, named so.
-      num_seeds: pre-training seeds of each row.
-      num_rows: rows of the study.
+    Another scale than a packed one has the numbers of the nearest, named so.
     """
-    lines = []
+    lines, scale, num_seeds = [], spec.scale, spec.seeds
     for claim, count in collections.Counter(claims).items():
         name = f"{title_of(claim.score)}" + (f" ({count} tests)" if count > 1 else "")
         there = sorted({at for at, score in load() if score == claim.score})

@@ -142,8 +142,8 @@ def _check_report(spec: StudySpec) -> None:
         check_names(rows.stages, spec.stages, f"config.rows.{name}.stages: unknown")
         check_names(rows.variants, spec.variants, f"config.rows.{name}.variants: unknown")
     for table in spec.tables:
-        kinds = [*TABLES, *comparison.TABLES]
-        parse_name(table, kinds, spec.rows, "config.tables: unknown")
+        with prefix_errors("config.tables"):
+            parse_name(table, [*TABLES, *comparison.TABLES], spec.rows)
     check_names(spec.figures, [*FIGURES, *comparison.FIGURES, *REMOVED], "config.figures: unknown")
     if alone := [x for x in spec.ids if re.search("[<>~]", x)]:
         raise ValueError(

@@ -123,7 +123,7 @@ def departures(study: Study, footnotes: Sequence[str] = ()) -> list[str]:
             else:
                 found += _differing(science(fields) | chosen, FINETUNING, "finetune.")
         seeds = (seed for _, run in runs if run.finished
-                 for task in run.tasks.values() for seed in task.runs)  # fmt: skip
+                 for task in run.tuned["tasks"].values() for seed in task.runs)  # fmt: skip
         remarks = [remark for seed in seeds if seed.result for remark in seed.result.remarks]
         found += [remark for remark in remarks if not HARMLESS.search(remark)]
     if any(note.startswith(comparability.ALLOWED) for note in footnotes):

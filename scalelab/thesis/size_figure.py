@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.show import score_tables
 from scalelab.records import plots
 from scalelab.records.study_file import DEFAULT
@@ -72,7 +72,7 @@ def draw(study: Study, scores: Scores, published: Scores | None = None) -> "Figu
     return figure
 
 
-def group_panels(points: Sequence[Point]) -> list[tuple[str, list[list[Point]]]]:
+def group_panels(points: Sequence[Row]) -> list[tuple[str, list[list[Row]]]]:
     """Sorts rows into panels and lines; a line is one system, with shapes growing in one dimension.
 
     Returns:

@@ -74,7 +74,7 @@ def test_a_look_at_a_lock_stops_no_run_from_starting(tmp_path) -> None:
         look = threading.Timer(run_folder.LOOK_SECS / 4, fcntl.flock, (file, fcntl.LOCK_UN))
         look.start()
         with run_folder.locked(run):
-            assert run_table.is_locked(run)
+            assert run_folder.is_locked(run / ".lock")
         look.join()
 
 

@@ -10,6 +10,7 @@ import tiny
 from scalelab.lab.compare.claims import Region
 from scalelab.studies import power
 from scalelab.studies.power import PlannedClaim, Spread
+from scalelab.studies.spec import StudySpec
 
 SPREAD = Spread("nano", "blimp", 0.02, 9, 2, "family")
 
@@ -42,7 +43,7 @@ def test_the_lines_of_a_plan(monkeypatch) -> None:
     monkeypatch.setattr(power, "load", lambda: {("nano", "blimp"): SPREAD})
     claims = [PlannedClaim("blimp", 1), PlannedClaim("blimp", 1), PlannedClaim("sst2", 1),
               PlannedClaim("blimp", 1, Region(-0.02, 0.02))]  # fmt: skip
-    both, other, margin, note = power.describe(claims, "nano", 3, 4)
+    both, other, margin, note = power.describe(claims, StudySpec(scale="nano", seeds=3), 4)
     shown = 100 * power.find_detectable(SPREAD, 3, 4, 1)
     assert f"BLiMP (2 tests): 3 seeds will probably show {shown:.3g} points" in both
     assert "; half of that needs " in both and "9 rows x 2 seeds of family" in both
@@ -51,7 +52,7 @@ def test_the_lines_of_a_plan(monkeypatch) -> None:
     at = [power.find_detectable(SPREAD, k, 4, 1) for k in (needed - 1, needed)]
     assert at[0] > 0.02 >= at[1]
     assert "80%" in note
-    (line, _) = power.describe(claims[:1], "nano", 1, 4)
+    (line, _) = power.describe(claims[:1], StudySpec(scale="nano"), 4)
     assert "one seed gives no interval, 2 seeds will probably show" in line
 
 
@@ -62,7 +63,7 @@ def test_another_scale_has_the_number_of_the_nearest_one(scale, nearest, monkeyp
     """And says so; a scale of one's own has none."""
     known = {(x, "blimp"): SPREAD._replace(scale=x) for x in ("synthetic", "small", "nano")}
     monkeypatch.setattr(power, "load", lambda: known)
-    line, *_ = power.describe([PlannedClaim("blimp", 1)], scale, 3, 4)
+    line, *_ = power.describe([PlannedClaim("blimp", 1)], StudySpec(scale=scale, seeds=3), 4)
     number = f"{100 * power.find_detectable(SPREAD, 3, 4, 1):.3g} points"
     named = f"at scale {nearest}, the nearest to {scale} that is packed: spread of 9 rows"
     assert (number in line) == bool(nearest)

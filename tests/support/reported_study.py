@@ -189,7 +189,7 @@ def build_notes(study, scores, *, published=None, footnotes=()) -> list[str]:
 
 def build_all(study, scores, *, published, footnotes) -> tuple[list[Table], list[str]]:
     departing = comparison.departures(study, footnotes)
-    request = TableRequest(study, scores, published, departing, footnotes)
+    request = TableRequest(study, scores, None if departing else published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | comparison.TABLES)
     return made, notes.describe(request, made)
 

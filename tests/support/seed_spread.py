@@ -11,7 +11,7 @@ from scalelab.eval.score_names import MAIN, PRETRAINING_SCORES
 from scalelab.lab.compare import comparability, estimates
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point
+from scalelab.lab.load.study_runs import Row
 from scalelab.studies.power import FILE, Spread
 
 
@@ -38,7 +38,7 @@ def measure_spreads(folder: pathlib.Path) -> list[Spread]:
     return [found[key] for key in sorted(found)]
 
 
-def _by_seed(points: Sequence[Point], scores: StudyScores, score: str) -> list[list[float]]:
+def _by_seed(points: Sequence[Row], scores: StudyScores, score: str) -> list[list[float]]:
     """Returns a score by seed of the rows with all seeds, of the most rows that compare."""
     most = max(len(point.runs) for point in points)
     whole = [p for p in points if len(p.finished) == most == len(scores.by_seed(p, score))]

@@ -32,7 +32,7 @@ def test_single_and_several_dimensions_are_lines_of_their_own() -> None:
     """Figure 7.2, of the shapes of thesis_7_5_2 at scale full."""
     shapes = ((2, 204, 7), (2, 256, 9), (8, 544, 2), (2, 384, 2), (2, 128, 18), (2, 544, 2),
               (2, 128, 36))  # fmt: skip
-    points = [study_runs.Point("bert", study_runs.Shape(*s), "default", ()) for s in shapes]
+    points = [study_runs.Row("bert", study_runs.Shape(*s), "default", ()) for s in shapes]
     found = size_figure.group_panels(points)
     assert {title: [[str(p.shape) for p in line] for line in lines] for title, lines in found} == {
         "width": [["2x384x2", "2x544x2"]],

@@ -50,8 +50,7 @@ def mean_score(
     num_resamples: int = 1000,
     seed: int = 0,
     widen: bool = True,
-    table: Sequence[tuple[str, np.ndarray]] = (),
-    groups: Sequence[str] = (),
+    pooled: Sequence[tuple[float, float]] = (),
     draws: np.ndarray | None = None,
 ) -> Estimate:
     """Estimates the mean over dev sets of a weighted sum of scores.
@@ -66,9 +65,8 @@ def mean_score(
       seed: of the resampling. With the same seed, metrics of the same arrays share all draws, and
         dev sets of the same runs share the draws of seeds.
       widen: whether to correct for few seeds, see above.
-      table: group and scores [P] (`by_seed`) of all rows of a study that have these P pre-training
-        seeds, for `estimates.pooled_variances`; the error is at least that of these rows alone.
-      groups: of the rows, as in `table`.
+      pooled: variances of seeds, from all rows of a study (`estimates.pooled_variances`); the error
+        is at least that of these rows alone.
       draws: weights [R, P, F] of paired runs from `draw_seeds`, to share; None: draws its own.
     """
     runs = {x.shape[:2] for _, rows, _ in sets for _, x in rows}
@@ -106,8 +104,6 @@ def mean_score(
             variances.append((variance, len(numbers) - 1.0))
     error = float(np.std(resamples))
     unbiased, degrees = estimates.satterthwaite(variances)
-    weights = [weight for weight, _ in sets[0][1]]
-    pooled = estimates.pooled_variances(table, list(zip(groups, weights, strict=bool(table))))
     if pooled and len(variances) > 1:
         own, variances = unbiased, [variances[0], *pooled]
         unbiased, degrees = estimates.satterthwaite(variances)

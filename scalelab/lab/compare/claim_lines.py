@@ -33,7 +33,7 @@ from scalelab.helpers.names import nearest
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import Region
 from scalelab.lab.compare.scores import Row
-from scalelab.lab.load.study_runs import show_value
+from scalelab.lab.load.study_runs import show_value, varied_fields
 from scalelab.records.study_file import DEFAULT, OLD_DEFAULT
 
 FORM = "expected ('A > B', score) or ('A > B', score, margin), with > < or ~ between the sides"
@@ -84,9 +84,8 @@ def parse(line: Sequence[Any], rows: Iterable[Row], tasks: Collection[str]) -> C
       ValueError: another form, a word or score that the study does not have, or a best value that
         losses cannot choose.
     """
-    if not isinstance(line, tuple) or len(line) not in (2, 3):
-        raise ValueError(FORM)
-    if not all(isinstance(part, str) for part in line[:2]):
+    texts = isinstance(line, tuple) and all(isinstance(part, str) for part in line[:2])
+    if not texts or len(line) not in (2, 3):
         raise ValueError(FORM)
     margin = line[2] if len(line) == 3 else 0.0
     parts = re.split(r"\s*([><~])\s*", re.sub(r"\s*=\s*", "=", line[0].strip()))
@@ -129,7 +128,7 @@ def find_field(name: str, rows: Sequence[Row]) -> str:
     Raises:
       ValueError: no field, or several, of this name.
     """
-    varied = _varied(rows)
+    varied = varied_fields(rows)
     known = dict.fromkeys(field for row in rows for field in row.fields)
     found = [field for field in known if name in (field, field.rpartition(".")[2])]
     found = [field for field in found if field in varied] or found
@@ -142,11 +141,6 @@ def find_field(name: str, rows: Sequence[Row]) -> str:
     raise ValueError(
         f"no field {name!r}: {nearest(name, shorts)}" + f". The study has {values}" * bool(varied)
     )
-
-
-def _varied(rows: Iterable[Row]) -> list[str]:
-    """Returns the fields that the variants of some rows set."""
-    return list(dict.fromkeys(line.partition("=")[0] for row in rows for line in row.lines))
 
 
 def _show_values(field: str, rows: Iterable[Row]) -> str:
@@ -213,7 +207,8 @@ def _match(left: Side, right: Side, best: Sequence[str], rows: Iterable[Row]) ->
     named = [row for row in rows if row.variant in (left.variant, right.variant)]
     if not fields:
         return (*found, "variant")
-    return (*found, *(f for f in _varied(rows) if f not in fields and f not in _varied(named)))
+    fields |= {*varied_fields(named)}
+    return (*found, *(field for field in varied_fields(rows) if field not in fields))
 
 
 def _agree(a: Row, b: Row, matched: Sequence[str]) -> bool:
@@ -225,7 +220,7 @@ def _agree(a: Row, b: Row, matched: Sequence[str]) -> bool:
     if any(getattr(a, name) != getattr(b, name) for name in matched if name not in fields):
         return False
     if a.system != b.system:
-        own = [{x for x in _varied([row]) if x in fields} for row in (a, b)]
+        own = [{x for x in varied_fields([row]) if x in fields} for row in (a, b)]
         if own[0] != own[1]:
             return False
         fields = list(own[0])
@@ -237,7 +232,7 @@ def _make_arms(side: Side, best: Sequence[str], rows: Iterable[Row]) -> list[Arm
     chosen = [row for row in rows if side.selects(row)]
     if not best:
         return [(row,) for row in chosen]
-    same = ["system", "shape", *(f for f in _varied(rows) if f not in best)]
+    same = ["system", "shape", *(f for f in varied_fields(rows) if f not in best)]
     return [*map(tuple, comparability.group_alike(chosen, lambda a, b: _agree(a, b, same)))]
 
 

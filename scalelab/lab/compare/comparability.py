@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from scalelab.config.durations import CLOCKS
 from scalelab.config.fields import OWNERS, differing, own_options, parse_fields, science
 from scalelab.helpers.names import check_names
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import PretrainRun, Row, Study
 from scalelab.lab.load.task_runs import SeedRun
 
 SHAPE_FIELDS = ("model.num_heads", "model.width", "model.num_layers", "model.ffn_width")
@@ -179,7 +179,7 @@ def _compare_tunings(study: Study) -> dict[str, str]:
         (f"{run.name}/{part}/{task}/seed{seed.seed}", (task, f"{run.name}/{part}", run.variant),
          describe_tuning(seed) | {"init": seed.weights})
         for run in study.runs if run.finished for part in ("tasks", "scratch")
-        for task, own in getattr(run, part).items() if task in facts.measured
+        for task, own in run.tuned[part].items() if task in facts.measured
         for seed in own.runs if seed.result
     ]  # fmt: skip
 
@@ -222,20 +222,20 @@ def loss_apart(a: Mapping[str, Any], b: Mapping[str, Any], score: str = "loss") 
     return [k for k in found if k not in own and not k.startswith("tokenizer.")]
 
 
-def loss_kind(point: Point) -> dict[str, Any]:
+def loss_kind(point: Row) -> dict[str, Any]:
     """Returns a row's `loss_fields` and its longest validation length, None without one."""
     lengths = (int(x) for run in point.finished if run.result for x in run.result.eval)
     return loss_fields(point.runs[0].config) | {"length": max(lengths, default=None)}
 
 
-def loss_groups(points: Iterable[Point]) -> dict[Point, str]:
+def loss_groups(points: Iterable[Row]) -> dict[Row, str]:
     """Returns a letter for each finished row: losses of rows with one letter compare."""
     kinds = {point: str(loss_kind(point)) for point in points if point.finished}
     places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds.values()))}
     return {point: chr(ord("a") + places[kind] % 26) for point, kind in kinds.items()}
 
 
-def differing_losses(points: Iterable[Point], score: str = "loss") -> dict[str, list[Any]]:
+def differing_losses(points: Iterable[Row], score: str = "loss") -> dict[str, list[Any]]:
     """Returns the fields that make losses of rows incomparable, with the value in every row."""
     kinds = [loss_kind(point) for point in points if point.finished]
     pairs = itertools.combinations(kinds, 2)

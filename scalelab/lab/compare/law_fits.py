@@ -203,26 +203,18 @@ class Law:
         return Interval(float(self.at(at)[0]), *np.exp(np.percentile(drawn, ENDS)).tolist())
 
 
-def fit(
-    points: Points, *, resamples: int = RESAMPLES, min_sizes: int = MIN_SIZES,
-    min_span: float = MIN_SPAN,
-) -> Law:  # fmt: skip
-    """Fits the law, with a bootstrap.
-
-    Args:
-      points: x and the runs' y.
-      resamples: number of resamples.
-      min_sizes: smallest number of different x.
-      min_span: smallest ratio of the largest to the smallest x.
+def fit(points: Points, *, resamples: int = RESAMPLES, cut: bool = False) -> Law:
+    """Fits the law, with a bootstrap; `cut` points lack the largest size, for a check.
 
     Raises:
-      ValueError: fewer than `min_sizes` different x, or a range of x below a factor `min_span`.
+      ValueError: fewer than MIN_SIZES different x, of cut points one fewer; or a range of x below a
+        factor MIN_SPAN, unless they are cut.
     """
-    if (n := len(np.unique(points.x))) < min_sizes:
-        raise ValueError(f"{FORM} has 3 parameters and needs {min_sizes} x, got {n}: add sizes")
-    if (span := points.x.max() / points.x.min()) < min_span:
+    if (n := len(np.unique(points.x))) < (least := MIN_SIZES - cut):
+        raise ValueError(f"{FORM} has 3 parameters and needs {least} x, got {n}: add sizes")
+    if (span := points.x.max() / points.x.min()) < MIN_SPAN and not cut:
         raise ValueError(
-            f"x spans a factor of {span:.3g}; a law needs {min_span:g}: add smaller or larger ones"
+            f"x spans a factor of {span:.3g}; a law needs {MIN_SPAN:g}: add smaller or larger ones"
         )
     values, counts = np.concatenate(points.runs), points.counts
     u, z = np.repeat(points.center(points.x), counts), np.log(values)
@@ -254,7 +246,7 @@ def validate(law: Law) -> list[HeldOut]:
     """
     x, runs = law.points
     rest = Points(x[x < x.max()], runs[: int((x < x.max()).sum())])
-    again = fit(rest, resamples=len(law.samples), min_sizes=MIN_SIZES - 1, min_span=1.0)
+    again = fit(rest, resamples=len(law.samples), cut=True)
     return [
         HeldOut(float(at), float(own.mean()), again.predict(float(at), len(own), math.inf))
         for at, own in zip(x, runs, strict=True) if at == x.max()

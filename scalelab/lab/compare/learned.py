@@ -27,7 +27,8 @@ from scalelab.config.pretraining import FEW_EXAMPLES, parse_objective
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import PRETRAINING_SCORES, TITLES
 from scalelab.lab.compare.claims import Treatment
-from scalelab.lab.load.study_runs import Point
+from scalelab.lab.load import task_runs
+from scalelab.lab.load.study_runs import Row
 from scalelab.records.baselines import (
     UNIGRAM,
     Baseline,
@@ -43,7 +44,7 @@ FLOOR_MARGIN = 0.05  # scores of models that have learned nothing differ by less
 Curves = list[list[tuple[float, float]]]  # (tokens, number), a list for each run
 
 
-def check(scores: "StudyScores", rows: Sequence[Point], score: str) -> Treatment:
+def check(scores: "StudyScores", rows: Sequence[Row], score: str) -> Treatment:
     """Returns why some rows can test nothing, and what was not checked; see the module.
 
     All is "" if all checks passed, or if time is compared.
@@ -76,7 +77,7 @@ def check(scores: "StudyScores", rows: Sequence[Point], score: str) -> Treatment
 
 
 def _check_objectives(
-    rows: Sequence[Point], score: str, baselines: Mapping[str, Baseline]
+    rows: Sequence[Row], score: str, baselines: Mapping[str, Baseline]
 ) -> tuple[list[str], dict[str, list[str]], list[str]]:
     """Returns reasons of objectives that fail, missing number -> rows without it, remarks."""
     sums = [parse_objective(str(row.runs[0].config.get("objective"))) for row in rows]
@@ -84,7 +85,7 @@ def _check_objectives(
     gates = _differing(sums, options)
     for weights, own in zip(sums, options, strict=True):
         gates |= _rests_on(weights, own, score, baselines)
-    failed: dict[str, list[tuple[Point, BaselineCheck]]] = {}
+    failed: dict[str, list[tuple[Row, BaselineCheck]]] = {}
     missing: dict[str, list[str]] = {}
     for row, weights, own in zip(rows, sums, options, strict=True):
         for found in check_baselines(weights, own, _validation(row), baselines):
@@ -136,7 +137,7 @@ def _differing(
     return {x for own in sums for x in own if any(own[x] != other.get(x) for other in sums)}
 
 
-def _validation(row: Point) -> dict[str, float]:
+def _validation(row: Row) -> dict[str, float]:
     """Returns the last validation at the longest length, mean over the row's runs."""
     results = [run.result for run in row.finished if run.result]
     found = [
@@ -149,11 +150,11 @@ def _validation(row: Point) -> dict[str, float]:
 # --- The budget that would do ---------------------------------------------------------------------
 
 
-def _tokens(row: Point) -> float:
+def _tokens(row: Row) -> float:
     return float(np.mean([run.result.tokens for run in row.finished if run.result]))
 
 
-def _curves(row: Point, metric: str) -> Curves:
+def _curves(row: Row, metric: str) -> Curves:
     """Returns the validations of each run by tokens, at the length that has most of them.
 
     A second phase of longer texts is short: its slope would say little.
@@ -163,9 +164,9 @@ def _curves(row: Point, metric: str) -> Curves:
     return [[(x["tokens"], x[name]) for x in lines if name in x] for lines in longest]
 
 
-def _score_curves(scores: "StudyScores", row: Point, score: str) -> Curves:
+def _score_curves(scores: "StudyScores", row: Row, score: str) -> Curves:
     """Returns the scores of a row at shares of its budget and at the end, by tokens."""
-    shares = sorted({share for run in row.finished for share in run.early})
+    shares = sorted({share for run in row.finished for share in task_runs.by_share(run.tuned)})
     found = [
         *((x, scores.at(x).value(row, score)) for x in shares),
         (1.0, scores.value(row, score)),

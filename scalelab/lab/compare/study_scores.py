@@ -26,7 +26,7 @@ from scalelab.lab.compare.claims import Treatment
 from scalelab.lab.compare.estimates import Estimate
 from scalelab.lab.compare.scores import Block, Row, Scores, mean_weights
 from scalelab.lab.load import frame, task_runs
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import Study
 from scalelab.records import archive
 from scalelab.records.baselines import Baseline
 
@@ -51,21 +51,21 @@ class StudyScores(Scores):
 
     Args:
       study: the result of `study_runs.read`.
-      part: "tasks"; "scratch" for the fine-tunings from random weights; or a share of the budget,
-        such as 0.25, for the scores at it.
+      part: "tasks"; "scratch" for the fine-tunings from random weights; or "early/0.25" for the
+        scores at this share of the budget.
       baselines: objective -> the trivial baseline that it must beat.
     """
 
     def __init__(
         self,
         study: Study,
-        part: str | float = "tasks",
+        part: str = "tasks",
         baselines: Mapping[str, Baseline] | None = None,
     ) -> None:
         self.study, self.part, self.baselines = study, part, baselines or {}
         self.notes: list[str] = []  # what could not be used; grows as scores are asked for
         lines = frame.make(
-            (point.key, run.name, run.seed, _tasks(run, part))
+            (point.key, run.name, run.seed, run.tuned.get(part, {}))
             for point in study.points
             for run in point.finished
         )
@@ -75,7 +75,7 @@ class StudyScores(Scores):
         self._table = functools.cache(self._make_table)
 
     @property
-    def rows(self) -> tuple[Point, ...]:
+    def rows(self) -> tuple[Row, ...]:
         """The study's points, finished or not."""
         return self.study.points
 
@@ -111,7 +111,7 @@ class StudyScores(Scores):
         rng = np.random.default_rng(zlib.crc32(" ".join(row.key for row in rows).encode()))
         draws = bootstrap.draw_seeds(rng, NUM_RESAMPLES, len(shared), len(tuned))
         losses = [
-            np.array([[_numbers(_point(row), "loss")[s] for row in kept[arm]] for s in shared])
+            np.array([[_numbers(row, "loss")[s] for row in kept[arm]] for s in shared])
             for arm in arms
         ]  # [P, rows] each
         here = [int(np.argmin(own.mean(axis=0))) for own in losses]
@@ -142,7 +142,7 @@ class StudyScores(Scores):
         arms = dict.fromkeys(arm for pair in pairs for arm in pair)
         seeds = dict[Row, set[int]]()  # with a finite validation loss and the score
         for row in (row for arm in arms for row in arm):
-            finite = {seed for seed, x in _numbers(_point(row), "loss").items() if np.isfinite(x)}
+            finite = {seed for seed, x in _numbers(row, "loss").items() if np.isfinite(x)}
             seeds[row] = finite & set(self._seeds([row], score)[0])
         most = {arm: max(len(seeds[row]) for row in arm) for arm in arms}
         kept = {a: tuple(row for row in a if n and len(seeds[row]) == n) for a, n in most.items()}
@@ -152,23 +152,23 @@ class StudyScores(Scores):
     def by_seed(self, row: Row, score: str) -> list[float]:
         """Returns a score of a row for each of its pre-training seeds."""
         if score in PRETRAINING_SCORES:
-            return [*_numbers(_point(row), score).values()]
+            return [*_numbers(row, score).values()]
         seeds = self._seeds([row], score)
         sets = self._dev_sets(((row, 1.0),), score, seeds) if all(seeds) else ()
         return bootstrap.by_seed(sets).tolist() if sets else []
 
     def check_treatment(self, rows: Iterable[Row], score: str) -> Treatment:
         """Returns why some rows can test nothing, and what was not checked; see learned.py."""
-        return learned.check(self, [*map(_point, rows)], score)
+        return learned.check(self, [*rows], score)
 
     def passes(self, row: Row) -> list[float | None]:
         """Returns each finished pre-training's passes over its corpus; None: not recorded."""
-        return [run.result.passes for run in _point(row).finished if run.result]
+        return [run.result.passes for run in row.finished if run.result]
 
     def curves(self, row: Row) -> dict[int, dict[int, np.ndarray]]:
         """Returns seed -> maximum length -> [K, 2] validation losses by seconds."""
         found = {}
-        for run in _point(row).finished:
+        for run in row.finished:
             if not run.curves:
                 self._note(f"{row.label}, loss: {run.name} has no validation in metrics.jsonl")
                 continue
@@ -198,7 +198,7 @@ class StudyScores(Scores):
 
     def at(self, share: float) -> "StudyScores":
         """Returns the scores at a share of the budget."""
-        return StudyScores(self.study, share)
+        return StudyScores(self.study, f"early/{share}")
 
     # --- Computation ------------------------------------------------------------------------------
 
@@ -222,16 +222,22 @@ class StudyScores(Scores):
         if score in PRETRAINING_SCORES:
             if score != "seconds" and not self._losses_compare(parts, score):
                 return None
-            rows = [*(_point(row) for row, _ in parts), *self._others(parts, score)]
-            table = [(_group(row), _numbers(row, score)) for row in rows]
+            given, apart = [row for row, _ in parts], comparability.differing_losses
+            others = [  # their losses compare with the given ones
+                row for row in self.rows
+                if score != "seconds" and row.finished and row not in given
+                and not all(apart((row, own), score) for own in given)
+            ]  # fmt: skip
+            table = [(_group(row), _numbers(row, score)) for row in (*given, *others)]
             weights, drawn = [w for _, w in parts], None if draws is None else draws.sum(axis=2)
             return estimates.contrast_numbers(weights, table, seeds[0], seed=seed, draws=drawn)
         sets = self._dev_sets(parts, score, seeds)
         if not sets:
             return None
-        table, groups = self._table(score, seeds), [_group(row) for row, _ in parts]
+        weights = [(_group(row), weight) for row, weight in parts]
+        pooled = estimates.pooled_variances(self._table(score, seeds), weights)
         return bootstrap.mean_score(
-            sets, num_resamples=NUM_RESAMPLES, seed=seed, table=table, groups=groups, draws=draws
+            sets, num_resamples=NUM_RESAMPLES, seed=seed, pooled=pooled, draws=draws
         )
 
     def _make_table(self, score: str, seeds: Seeds) -> list[tuple[str, np.ndarray]]:
@@ -244,22 +250,10 @@ class StudyScores(Scores):
                 found += [(_group(row), bootstrap.by_seed(sets))] if sets else []
         return found
 
-    def _others(self, parts: Parts, score: str) -> list[Point]:
-        """Returns each row not in `parts` whose losses compare with theirs."""
-        if score == "seconds":
-            return []
-        given = [_point(row) for row, _ in parts]
-        apart = comparability.differing_losses
-        return [
-            row for row in self.rows
-            if row.finished and row not in given
-            and not all(apart((row, own), score) for own in given)
-        ]  # fmt: skip
-
     def _losses_compare(self, parts: Parts, score: str) -> bool:
         """Whether a sum of losses is a mean loss, or a difference of comparable losses."""
-        weights = {_point(row): weight for row, weight in parts}
-        rows, apart = list(weights), comparability.differing_losses
+        weights, apart = dict(parts), comparability.differing_losses
+        rows = list(weights)
         groups = comparability.group_alike(rows, lambda a, b: not apart((a, b), score))
         if len(groups) == 1 or all(abs(sum(weights[row] for row in own)) < 1e-9 for own in groups):
             return True
@@ -270,13 +264,13 @@ class StudyScores(Scores):
         )
         return False
 
-    def _make_stack(self, row: Point, name: str, seeds: Seeds) -> frame.Stack | None:
+    def _make_stack(self, row: Row, name: str, seeds: Seeds) -> frame.Stack | None:
         """Stacks a row's predictions for a score; None if some are missing or unusable."""
         task, split, metric = TASK_SCORES[name]
         lines, key = self._lines.get((row.key, task, split, metric)), (split, metric)
         if lines is None:
             none = task_runs.TaskRuns(task, ())
-            tasks = (_tasks(run, self.part).get(task, none) for run in row.finished)
+            tasks = (run.tuned.get(self.part, {}).get(task, none) for run in row.finished)
             if why := next((own.undefined[key] for own in tasks if key in own.undefined), ""):
                 self._note(f"{row.label}, {name}: undefined: {why}")
             return None
@@ -300,7 +294,7 @@ class StudyScores(Scores):
         """Returns gold, weights with predictions [P, F, n], and the metric of a score."""
         first, rows = None, []
         for row, weight in parts:
-            stack = self._stack(_point(row), name, seeds)
+            stack = self._stack(row, name, seeds)
             if stack is None:
                 return None
             first = first or stack.examples
@@ -314,13 +308,13 @@ class StudyScores(Scores):
     def _seeds(self, rows: Sequence[Row], score: str) -> Seeds:
         """Returns the seeds that all rows have finished in all tasks; (0,) are those of no task."""
         if score in PRETRAINING_SCORES:
-            found = set.intersection(*(set(_numbers(_point(row), score)) for row in rows))
+            found = set.intersection(*(set(_numbers(row, score)) for row in rows))
             return tuple(sorted(found)), (0,)
         tasks = [TASK_SCORES[part][0] for part in PARTS[score]]
         there = []
         for row in rows:
-            runs = _point(row).finished
-            found = {run.seed: frame.shared_seeds(_tasks(run, self.part), tasks) for run in runs}
+            tuned = ((run.seed, run.tuned.get(self.part, {})) for run in row.finished)
+            found = {seed: frame.shared_seeds(own, tasks) for seed, own in tuned}
             there.append({seed: tuned for seed, tuned in found.items() if tuned})
         pretrain = set.intersection(*(set(found) for found in there))
         tuned = [found[p] for found in there for p in pretrain]
@@ -373,17 +367,7 @@ def _describe_choice(
     return f"{names} chosen by validation loss: {chosen}{without}"
 
 
-def _numbers(row: Point, score: str) -> dict[int, float]:
+def _numbers(row: Row, score: str) -> dict[int, float]:
     """Returns seed -> score of the finished pre-trainings that have one."""
     known = {run.seed: getattr(run.result, score) for run in row.finished}
     return {seed: x for seed, x in known.items() if x is not None}
-
-
-def _point(row: Row) -> Point:
-    assert isinstance(row, Point), "a row of another study or table"
-    return row
-
-
-def _tasks(run: PretrainRun, part: str | float) -> Mapping[str, task_runs.TaskRuns]:
-    """Returns the fine-tunings of a part of a run; see StudyScores."""
-    return getattr(run, part) if isinstance(part, str) else run.early.get(part, {})

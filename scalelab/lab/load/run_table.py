@@ -11,7 +11,6 @@ the status "damaged"; its note names the file and the reason.
 # pyright: reportGeneralTypeIssues=false
 
 import dataclasses
-import fcntl
 import fnmatch
 import json
 import operator
@@ -30,7 +29,7 @@ from scalelab.eval.score_names import MAIN, TASK_SCORES
 from scalelab.helpers.names import check_names, nearest, suggest_folder
 from scalelab.lab.load import task_runs
 from scalelab.lab.load.task_runs import TaskRuns
-from scalelab.records import archive, json_files, run_files
+from scalelab.records import archive, json_files, run_files, run_folder
 from scalelab.records.run_files import RunRecord, RunResult, TaskResult, Unreadable
 
 Row = dict[str, str | int | float | None]
@@ -116,23 +115,6 @@ def as_frame(runs: Sequence[LoadedRun]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns, dtype=object).convert_dtypes()
 
 
-def is_locked(folder: pathlib.Path) -> bool:
-    """Returns True if a process trains there now; a seed shares the lock of its task's folder.
-
-    Takes a shared lock and releases it at once; `run_folder.locked` waits longer than that. A file
-    system without locks gives False.
-    """
-    for place in [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]:
-        try:
-            with (place / ".lock").open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            continue
-    return False
-
-
 # --- Folders --------------------------------------------------------------------------------------
 
 
@@ -170,7 +152,9 @@ def _walk_packed(folder: pathlib.Path) -> Iterator[LoadedRun]:
 
 def _load_run(folder: pathlib.Path) -> LoadedRun | None:
     """Loads one run; None if the folder holds none, or is gone."""
-    locked = is_locked(folder)  # before the files: a run that ends meanwhile has its result
+    # Before the files: a run that ends meanwhile has its result. A seed shares its task's lock.
+    places = [folder, folder.parent] if SEED.fullmatch(folder.name) else [folder]
+    locked = any(run_folder.is_locked(place / ".lock") for place in places)
     logged = (folder / "metrics.jsonl").exists()
     config: dict[str, Any] | None = None
     try:

@@ -32,12 +32,11 @@ class PretrainRun(StudyRun):
     n_model: int = 0  # as its system declares it; in older studies 12 L H^2
     result: RunResult | None  # None until it is finished
     damaged: str | None  # what is wrong with its folder, such as another config
-    tasks: Mapping[str, TaskRuns]  # its fine-tunings by task
-    scratch: Mapping[str, TaskRuns]  # fine-tunings of the same model from random weights
+    # Its fine-tunings and evaluations, by folder in the run ("tasks", "scratch" of the same model
+    # from random weights, "early/0.5" at a share of the budget) and by task.
+    tuned: Mapping[str, Mapping[str, TaskRuns]]
     environment: Environment = Environment()
     lines: tuple[Line, ...] = ()  # lines of metrics.jsonl
-    # Share of the budget -> name -> scores of an evaluation.
-    early: Mapping[float, Mapping[str, TaskRuns]] = dataclasses.field(default_factory=dict)
     __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
 
     @property
@@ -61,11 +60,13 @@ class PretrainRun(StudyRun):
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table: an arm of a study. The last three fields are empty for printed rows."""
+    """A row of a table: an arm of a study. The last four fields are empty for printed rows."""
 
     system: str
     shape: Shape
     variant: str  # its key in the study; DEFAULT changes nothing
+    # All runs of the arm, which differ only in their seed, finished or not.
+    runs: tuple[PretrainRun, ...] = dataclasses.field(default=(), compare=False, repr=False)
     _: dataclasses.KW_ONLY
     values: str = dataclasses.field(default="", compare=False)  # "mask_rate=0.4", in a grid
     fields: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
@@ -90,14 +91,6 @@ class Row:
         """The name of one of its runs in a terminal: of its folder, or with the arm's values."""
         return f"{self.label} seed{run.seed}" if self.values else run.name
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Point(Row):
-    """A row of a study: all runs that differ only in their seed, finished or not."""
-
-    runs: tuple[PretrainRun, ...]
-    __eq__, __hash__ = object.__eq__, object.__hash__  # pyright: ignore[reportAssignmentType]
-
     @property
     def finished(self) -> tuple[PretrainRun, ...]:
         """The runs that have been pre-trained."""
@@ -115,7 +108,7 @@ class Study:
 
     workdir: pathlib.Path  # holds studies/ and runs/
     facts: StudyFile
-    points: tuple[Point, ...]  # in the study's order
+    points: tuple[Row, ...]  # in the study's order
 
     @property
     def name(self) -> str:
@@ -156,15 +149,13 @@ def read(workdir: pathlib.Path, name: str | None = None) -> Study:
     name = name or next(iter(files))
     check_names([name], files, f"{workdir} holds no study")
     facts = study_file.read(files[name])
-    runs: dict[tuple[str, Shape, str], list[PretrainRun]] = {}
+    arms: dict[Row, list[PretrainRun]] = {}
     for run in facts.runs:
-        folder = archive.find_run(workdir, run.name)
-        found = read_run(folder, run, facts.finetune_seeds)
-        runs.setdefault((run.system, run.shape, run.variant), []).append(found)
+        found = read_run(archive.find_run(workdir, run.name), run, facts.finetune_seeds)
+        arms.setdefault(Row(run.system, run.shape, run.variant), []).append(found)
     rows = make_rows(facts.runs, facts.variants)
-    points = (Point(**vars(row), runs=tuple(runs[row.system, row.shape, row.variant]))
-              for row in rows)  # fmt: skip
-    return Study(workdir, facts, tuple(points))
+    points = tuple(dataclasses.replace(row, runs=tuple(arms[row])) for row in rows)
+    return Study(workdir, facts, points)
 
 
 def make_rows(runs: Iterable[StudyRun], variants: Mapping[str, Sequence[str]]) -> list[Row]:
@@ -193,6 +184,11 @@ def make_rows(runs: Iterable[StudyRun], variants: Mapping[str, Sequence[str]]) -
         )  # fmt: skip
         rows.append(Row(system, shape, variant, values=shown, fields=values, lines=lines))
     return rows
+
+
+def varied_fields(rows: Iterable[Row]) -> list[str]:
+    """Returns the fields that the variants of some rows set."""
+    return list(dict.fromkeys(line.partition("=")[0] for row in rows for line in row.lines))
 
 
 def name_variant(lines: Sequence[str]) -> str:
@@ -227,16 +223,15 @@ def read_run(
         more = f"; and {len(lines) - SHOWN} more fields" * (len(lines) > SHOWN)
         damaged = f"config.json differs from the study: {'; '.join(lines[:SHOWN])}{more}"
         result = None
-    tasks, scratch = (
-        task_runs.read(folder / part, num_seeds=finetune_seeds) if (folder / part).is_dir() else {}
-        for part in ("tasks", "scratch")
-    )
+    early = {f"early/{path.parts[-3]}" for path in folder.glob("early/[01]*/*/seed0")}
+    tuned = {
+        part: task_runs.read(folder / part, num_seeds=finetune_seeds)
+        if (folder / part).is_dir() else {} for part in ("tasks", "scratch", *early)
+    }  # fmt: skip
     size = result.n_model if result else planned.n_model
     size = planned.shape.n_model if size is None else size
-    early = {path.parent.parent for path in folder.glob("early/[01]*/*/seed0")}
     plan: dict[str, Any] = vars(planned) | {"n_model": size}
     return PretrainRun(
         **plan, folder=folder, result=result, damaged=damaged,
-        tasks=tasks, scratch=scratch, environment=record.environment, lines=record.lines,
-        early={float(path.name): task_runs.read(path) for path in early},
+        tuned=tuned, environment=record.environment, lines=record.lines,
     )  # fmt: skip

@@ -9,8 +9,8 @@ import dataclasses
 import pathlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from scalelab.eval.score_names import TASK_TITLES
 from scalelab.helpers.names import suggest_folder
@@ -22,6 +22,7 @@ CHOSEN_LAYER = re.compile(r"(?<=^layer )\d+(?=,)")  # in the recipe of a probe
 FROM_SCRATCH = (None, "none")  # values of `init` for random weights
 
 Key = tuple[str, str]  # split, metric
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -145,6 +146,12 @@ def in_order(tasks: Iterable[TaskRuns]) -> dict[str, TaskRuns]:
     found = {task.name: task for task in tasks}
     order = [*TASK_TITLES, *sorted(found.keys() - TASK_TITLES.keys())]
     return {name: found[name] for name in order if name in found}
+
+
+def by_share(tuned: Mapping[str, T]) -> dict[float, T]:
+    """Returns the scores at shares of the budget, the smallest share first, from "early/0.5"."""
+    found = {float(part[6:]): own for part, own in tuned.items() if part.startswith("early/")}
+    return {share: found[share] for share in sorted(found)}
 
 
 def gather(folder: str, runs: Sequence[SeedRun]) -> TaskRuns:

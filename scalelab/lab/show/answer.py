@@ -9,9 +9,8 @@ from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import DECIDED, DIRECTIONS, NOT_TESTABLE, UNDECIDED, Claim, Finding
 from scalelab.lab.compare.hypotheses import compared_scores
-from scalelab.lab.compare.scores import Row
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.tables import INTERVAL, Column, Table, Value
 
 Ends = tuple[float, float]
@@ -93,7 +92,7 @@ def _find_ends(findings: Sequence[Finding], title: str) -> dict[tuple[Row, Row],
     return found
 
 
-def cost(point: Point, name: str) -> float:
+def cost(point: Row, name: str) -> float:
     """Returns the mean cost of a row's finished runs."""
     values = [getattr(run.result, name) for run in point.finished]
     return sum(values) / len(values)

@@ -20,13 +20,13 @@ import numpy as np
 
 from scalelab.config.durations import CLOCKS, Clock
 from scalelab.eval.score_names import PRETRAINING_SCORES, title_of
-from scalelab.helpers.names import nearest
+from scalelab.helpers.names import check_names
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.claims import CONFIRMED, REFUTED, Claim, Finding, Region
 from scalelab.lab.compare.estimates import with_bars
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.show.answer import cost
 from scalelab.lab.show.score_tables import TableRequest
 from scalelab.records import plots
@@ -34,7 +34,7 @@ from scalelab.records import plots
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MakeFigure = Callable[[Study, Scores, Scores | None], "Figure | None"]
+MakeFigure = Callable[[Study, StudyScores, Scores | None], "Figure | None"]
 AXES = {"time" if name == "secs" else name: clock for name, clock in CLOCKS.items()}
 CAPTIONS = {
     **{
@@ -59,44 +59,38 @@ SPREAD = 1.5  # factor of cost at most over which rows of equal cost stand side 
 COLORS = {CONFIRMED: "#009E73", REFUTED: "#D55E00"}
 
 
-def write(
-    request: TableRequest, folder: pathlib.Path, makers: Mapping[str, MakeFigure]
-) -> list[str]:
-    """Draws the figures that a study asks for, and ALWAYS; returns the names of those that show.
+def draw(request: TableRequest, makers: Mapping[str, MakeFigure]) -> "dict[str, Figure | None]":
+    """Draws the figures that a study asks for, and ALWAYS, by name; None: nothing to show.
 
     Raises:
       ValueError: an unknown figure.
     """
-    drawn, published = {}, None if request.departing else request.published
-    for name in dict.fromkeys((*request.study.facts.figures, *ALWAYS)):
-        if name not in makers and name not in REMOVED:
-            expected = nearest(name, makers)
-            raise ValueError(f"the study asks for an unknown figure {name!r}: {expected}")
-        figure = name in makers and makers[name](request.study, request.scores, published)
-        if figure:
-            drawn[name] = figure
-    save(drawn, folder)
-    return list(drawn)
+    names = dict.fromkeys((*request.study.facts.figures, *ALWAYS))
+    check_names(names, [*makers, *REMOVED], "the study asks for an unknown figure")
+    given = request.study, request.scores, request.published
+    return {name: makers[name](*given) for name in names if name in makers}
 
 
-def save(drawn: "Mapping[str, Figure]", folder: pathlib.Path) -> None:
-    """Writes figures by name as PNG, SVG and PDF."""
-    for name, figure in drawn.items():
+def save(drawn: "Mapping[str, Figure | None]", folder: pathlib.Path) -> list[str]:
+    """Writes figures by name as PNG, SVG and PDF; returns the names of those that show."""
+    shown = {name: figure for name, figure in drawn.items() if figure is not None}
+    for name, figure in shown.items():
         for ending in ("png", "svg", "pdf"):
             plots.save(figure, folder / f"{name}.{ending}")
+    return [*shown]
 
 
-def row_styles(points: Sequence[Point]) -> dict[Point, dict[str, Any]]:
+def row_styles(points: Sequence[Row]) -> dict[Row, dict[str, Any]]:
     """Returns the look of every row of a study: color by system, shade by size and variant.
 
     Markers and dashes differ between rows, so that no row is identified by its color alone.
     """
-    systems: dict[str, list[Point]] = {}
+    systems: dict[str, list[Row]] = {}
     for point in points:
         systems.setdefault(point.system, []).append(point)
     from matplotlib import colors
 
-    found: dict[Point, dict[str, Any]] = {}
+    found: dict[Row, dict[str, Any]] = {}
     # A color comes twice only if more systems have runs than there are colors.
     by_runs = sorted(systems.values(), key=lambda own: not any(p.finished for p in own))
     for k, own in enumerate(by_runs):
@@ -233,7 +227,7 @@ def _loss_score(study: Study) -> str:
     return "bits_per_byte" if study.facts.primary == "bits_per_byte" and everywhere else "loss"
 
 
-def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
+def _group_losses(points: Sequence[Row], score: str) -> list[list[Row]]:
     """Returns rows whose losses compare, but for their length, in groups."""
     apart = comparability.loss_apart
     return comparability.group_alike(
@@ -241,17 +235,16 @@ def _group_losses(points: Sequence[Point], score: str) -> list[list[Point]]:
     )
 
 
-def draw_parameters(study: Study, scores: Scores, *_: object) -> "Figure | None":
+def draw_parameters(study: Study, scores: StudyScores, *_: object) -> "Figure | None":
     """Draws the final loss of each system's best row against N; None if no system has two sizes.
 
     Losses that do not compare, also for their length, have panels of their own.
     """
     score = _loss_score(study)
-    assert isinstance(scores, StudyScores)
     known = {p: x for p in study.points if p.finished and (x := scores.value(p, score))}
-    panels: list[dict[str, dict[int, Point]]] = []  # system -> N -> its row with the lowest loss
+    panels: list[dict[str, dict[int, Row]]] = []  # system -> N -> its row with the lowest loss
     for group in _group_losses([*known], score):
-        by_length: dict[int, dict[str, dict[int, Point]]] = {}
+        by_length: dict[int, dict[str, dict[int, Row]]] = {}
         for point in sorted(group, key=lambda p: (p.n_model, -known[p].value)):
             best = by_length.setdefault(comparability.loss_kind(point)["length"], {})
             best.setdefault(point.system, {})[point.n_model] = point

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from scalelab.eval.names import BIAS, EVALUATIONS
 from scalelab.eval.score_names import TASK_SCORES, TASK_TITLES
 from scalelab.lab.compare import comparability
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study
 from scalelab.lab.load.task_runs import SeedRun, TaskRuns
 from scalelab.lab.show.card import render
 from scalelab.lab.show.score_tables import TableRequest
@@ -52,17 +52,17 @@ def describe(request: TableRequest, made: Sequence[Table]) -> list[str]:
         found.append("In round brackets: the published number.")
     elif reasons := "; ".join(request.departing):
         found.append(f"No published number is comparable, as this study differs: {reasons}.")
-    if request.published and not request.departing:
+    if request.published:
         labels = {f" {p.label}, " for p in study.points}
         doubtful = request.published.remarks(columns)
         found += [text for text in doubtful if any(label in text for label in labels)]
     shown = {task for column in columns.values() for task in column.tasks}
     asked = {"all": True, "none": False}  # in older files, of best:k only what has begun
     for part in dict.fromkeys(parts):
-        own = [r for r in study.runs if r.finished and (r.scratch if part == "scratch" else
-               asked.get(facts.stages[r.stage].finetune, bool(r.tasks)))]  # fmt: skip
+        own = [r for r in study.runs if r.finished and (r.tuned[part] if part == "scratch" else
+               asked.get(facts.stages[r.stage].finetune, bool(r.tuned[part])))]  # fmt: skip
         for task in (task for task in facts.measured if task in shown and own):
-            found += _describe_task(study, task, {r.name: getattr(r, part).get(task) for r in own})
+            found += _describe_task(study, task, {r.name: r.tuned[part].get(task) for r in own})
     found += request.scores.remarks(columns)
     absent = [TASK_TITLES.get(name, name) for name in facts.measured if name not in shown]
     found += [f"Measured, but in no table of this report: {', '.join(absent)}."] * bool(absent)
@@ -123,7 +123,7 @@ def describe_recipe(study: Study) -> str:
     return study.facts.recipe + (f" and {', '.join(fields)}" if fields else "")
 
 
-def _describe_losses(points: Sequence[Point]) -> list[str]:
+def _describe_losses(points: Sequence[Row]) -> list[str]:
     """Returns the kinds of the losses of some rows, if there are several."""
     found = comparability.differing_losses(points)
     kinds = {

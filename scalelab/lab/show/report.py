@@ -116,7 +116,8 @@ def make(
     scores, comparison, footnotes, findings = judge(study, baselines, trusted)
     finished = [run for run in study.runs if run.finished]
     departing = comparison.departures(study, footnotes)
-    request = TableRequest(study, scores, comparison.published(), departing, footnotes)
+    published = None if departing else comparison.published()
+    request = TableRequest(study, scores, published, departing, footnotes)
     made = score_tables.build(request, score_tables.TABLES | {**comparison.TABLES})
     claims = tabulate_claims(findings, scores, footnotes)
     departures = _tabulate_departures(study)
@@ -135,10 +136,8 @@ def make(
         "differences": figures.draw_differences(findings),
         "score_by_cost": None if why_none else figures.draw_cost(scores, score),
     }
-    first = {name: figure for name, figure in first.items() if figure is not None}
-    figures.save(first, folder / "figures")
-    makers = figures.FIGURES | {**comparison.FIGURES}
-    drawn = figures.write(request, folder / "figures", makers)
+    asked = figures.draw(request, figures.FIGURES | {**comparison.FIGURES})
+    first, drawn = (figures.save(own, folder / "figures") for own in (first, asked))
     captions = figures.captions(study) | {**comparison.CAPTIONS}
     return _write_pages(folder, {
         "study": study, "design": describe_design(study), "primary": primary,
@@ -188,7 +187,7 @@ def describe_design(study: Study) -> dict[str, str]:
     systems = {point.system for point in study.points}
     own_fields = [(name, own) for name, own in facts.system_fields.items() if name in systems]
     variants = {p.variant: p.lines for p in study.points if p.lines and not p.values}
-    varied = {line.split("=")[0] for p in study.points for line in p.lines}
+    varied = study_runs.varied_fields(study.points)
     section = f" of section {facts.protocol} of the benchmark protocol" if facts.protocol else ""
     found = {
         "Arms": ", ".join(point.label for point in study.points),
@@ -249,8 +248,8 @@ def describe_limits(study: Study) -> list[str]:
     """Returns what a reader must not overlook: missing and damaged runs, single seeds, code."""
     unfinished = [r.name for r in study.runs if not r.finished and not r.damaged]
     finished = sum(run.finished for run in study.runs)
-    parts = [task for r in study.runs for tasks in (r.tasks, r.scratch) for task in tasks.values()]
-    tunings = [seed.environment for task in parts for seed in task.finished]
+    parts = [r.tuned[part] for r in study.runs for part in ("tasks", "scratch")]
+    tunings = [x.environment for own in parts for task in own.values() for x in task.finished]
     environments = [run.environment for run in study.runs]
     single = [point.label for point in study.points if len(point.finished) == 1]
     bounds = {

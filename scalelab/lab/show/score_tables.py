@@ -9,14 +9,14 @@ import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from scalelab.config.fields import flatten
 from scalelab.eval.names import EVALUATIONS
 from scalelab.eval.score_names import LARGE_TASKS, MEANS, TITLES
+from scalelab.helpers.names import prefix_errors
 from scalelab.lab import tables
 from scalelab.lab.compare import comparability
 from scalelab.lab.compare.scores import Scores
 from scalelab.lab.compare.study_scores import StudyScores
-from scalelab.lab.load.study_runs import Point, Study
+from scalelab.lab.load.study_runs import Row, Study, varied_fields
 from scalelab.lab.tables import INTERVAL, Cell, Column, Table, Value
 from scalelab.records.study_file import DEFAULT, Rows
 from scalelab.tasks.facts import Task
@@ -58,12 +58,11 @@ class TableRequest:
     """The input of a function that makes a table of some points."""
 
     study: Study
-    scores: Scores
-    # Numbers that may stand beside ours; unused if `departing` has reasons.
-    published: Scores | None = None
+    scores: StudyScores
+    published: Scores | None = None  # numbers that stand beside ours
     departing: Sequence[str] = ()  # reasons why published numbers may not stand beside ours
     footnotes: Sequence[str] = ()  # notes that every table repeats, in its CSV too
-    points: Sequence[Point] = ()
+    points: Sequence[Row] = ()
 
 
 MakeTable = Callable[[TableRequest], Table | None]
@@ -76,8 +75,6 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
       ValueError: an unknown table, or unknown rows.
     """
     found = []
-    if request.departing:
-        request = dataclasses.replace(request, published=None)
     for name in request.study.facts.tables:
         kind, points, title = select(request.study, name, makers)
         table = makers[kind](dataclasses.replace(request, points=points)) if points else None
@@ -87,14 +84,15 @@ def build(request: TableRequest, makers: Mapping[str, MakeTable]) -> list[Table]
     return found
 
 
-def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Point], str]:
+def select(study: Study, table: str, makers: Mapping[str, object]) -> tuple[str, list[Row], str]:
     """Returns the kind of a table, its rows, and the beginning of its caption.
 
     Raises:
       ValueError: an unknown table, or unknown rows.
     """
     known = study.facts.rows
-    kind, name = tables.parse_name(table, makers, known, "the study asks for an unknown table")
+    with prefix_errors("a table that the study asks for"):
+        kind, name = tables.parse_name(table, makers, known)
     rows = known[name] if name else Rows("")
     points = [
         p for p in study.points
@@ -130,28 +128,30 @@ def build_scores(
     scored = [c for c in columns if planned.issuperset(c.tasks)]
     if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None
-    if all(p.runs[0].config["optim"]["total_epochs"] is None for p in points):
+    if all(p.fields["optim.total_epochs"] is None for p in points):
         scored = [c for c in scored if c is not EPOCHS]
     if len(set(comparability.loss_groups(points).values())) > 1:
         scored = [x for c in scored for x in ((c, KIND) if c is LOSS else (c,))]
-    varied = [Column(f, f.rpartition(".")[2], "number") for f in varied_fields(study, points)]
+    varied = [
+        Column(field, field.rpartition(".")[2], "number") for field in varied_fields(points)
+        if all(point.fields.get(field) is not None for point in points)
+    ]  # fmt: skip
     shape = SHAPE if len({p.shape for p in study.points}) > 1 else ()  # else the setting has it
     names = [SYSTEM, *shape, *varied]
     if by_variant:
         names = [SYSTEM, VARIANT, *shape, *varied]
     elif any(p.variant != DEFAULT for p in points):
         names.append(VARIANT)
-    part = scores.part if isinstance(scores, StudyScores) else "tasks"
-    shown = (*names, *((SEEDS,) if part != "scratch" else ()), *scored)
+    shown = (*names, *((SEEDS,) if scores.part != "scratch" else ()), *scored)
     rows = tuple(tuple(_make_cell(c, p, request) for c in shown) for p in points)
     return Table("", title, shown, rows, (), tuple(request.footnotes))
 
 
 def build_scratch(request: TableRequest) -> Table | None:
     """Makes a table of the same models with random weights; None if nothing was measured."""
-    scores = request.scores.scratch if isinstance(request.scores, StudyScores) else None
-    columns = [c for c in TASKS if scores and any(scores.value(p, c.key) for p in request.points)]
-    if scores is None or not columns:
+    scores = request.scores.scratch
+    columns = [c for c in TASKS if any(scores.value(p, c.key) for p in request.points)]
+    if not columns:
         return None
     request = dataclasses.replace(request, scores=scores)
     return build_scores(request, title="From random weights (first seed)", columns=columns)
@@ -181,29 +181,20 @@ TABLES: dict[str, MakeTable] = {
 }  # fmt: skip
 
 
-def order_by_net(points: Sequence[Point]) -> list[Point]:
+def order_by_net(points: Sequence[Row]) -> list[Row]:
     """Returns the rows of models with several variants, model by model."""
     nets = [(p.system, p.shape) for p in points]
     several = [p for p in points if nets.count((p.system, p.shape)) > 1]
     return sorted(several, key=lambda p: nets.index((p.system, p.shape)))
 
 
-def varied_fields(study: Study, points: Sequence[Point]) -> list[str]:
-    """Returns the config fields that the variants of some rows set, if every row has a value."""
-    lines = (line for p in points for line in study.facts.variants.get(p.variant, ()))
-    names = dict.fromkeys(line.partition("=")[0] for line in lines)
-    known = [flatten(point.runs[0].config) for point in points]
-    return [name for name in names if all(config.get(name) is not None for config in known)]
-
-
-def find_published(published: Scores | None, point: Point, score: str) -> float | None:
+def find_published(published: Scores | None, point: Row, score: str) -> float | None:
     """Returns the published score of a row; None if there is none."""
-    rows = [row for row in published.rows if row.key == point.key] if published else []
-    estimate = published.value(rows[0], score) if published and rows else None
+    estimate = published.value(point, score) if published and point in published.rows else None
     return estimate.value if estimate else None
 
 
-def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
+def _make_cell(column: Column, point: Row, request: TableRequest) -> Cell:
     if column.scored:
         if (found := request.scores.value(point, column.key)) is None:
             return None
@@ -214,10 +205,10 @@ def _make_cell(column: Column, point: Point, request: TableRequest) -> Cell:
         "system": point.system, "variant": point.arm, "A": shape.num_heads, "H": shape.width,
         "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
-        "epochs": point.runs[0].config["optim"]["total_epochs"],
+        "epochs": point.fields["optim.total_epochs"],
         "loss_kind": comparability.loss_groups(request.points).get(point),
     }  # fmt: skip
     if column.key in cells:
         return cells[column.key]
-    value = flatten(point.runs[0].config).get(column.key)  # a field that variants set
+    value = point.fields.get(column.key)  # a field that variants set
     return value if isinstance(value, int | float) and type(value) is not bool else str(value)

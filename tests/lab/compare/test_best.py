@@ -23,11 +23,11 @@ def make(table: dict[str, tuple]) -> tuple[study_scores.StudyScores, dict]:
     for variant, (losses, seconds) in table.items():
         runs = [
             SimpleNamespace(
-                name=variant, seed=seed, config={"objective": "mlm"}, finished=True, tasks={},
+                name=variant, seed=seed, config={"objective": "mlm"}, finished=True, tuned={},
                 result=SimpleNamespace(loss=loss, seconds=x, eval={}),
             ) for seed, (loss, x) in enumerate(zip(losses, seconds, strict=True))
         ]  # fmt: skip
-        rows[variant] = study_runs.Point("bert", Shape(2, 8, 1), variant, tuple(runs))
+        rows[variant] = study_runs.Row("bert", Shape(2, 8, 1), variant, tuple(runs))
     study = SimpleNamespace(points=tuple(rows.values()), workdir="")
     return study_scores.StudyScores(study), rows
 

@@ -14,7 +14,7 @@ from scalelab.config.fields import fill
 from scalelab.config.pretraining import Shape
 from scalelab.lab.compare import comparability
 from scalelab.lab.load import study_runs
-from scalelab.lab.load.study_runs import Point, PretrainRun, Study
+from scalelab.lab.load.study_runs import PretrainRun, Row, Study
 from scalelab.records.run_files import Environment, RunResult
 from scalelab.records.study_file import StudyFile
 
@@ -50,9 +50,9 @@ def make(runs: dict[str, dict], **facts) -> Study:
         run = PretrainRun(
             name, "main", config["system"], shape, variant, config["seed"], config,
             n_model=shape.n_model, folder=pathlib.Path(name), result=result, damaged=None,
-            tasks={}, scratch={}, environment=environment,
+            tuned={"tasks": {}, "scratch": {}}, environment=environment,
         )  # fmt: skip
-        points.append(Point(config["system"], shape, variant, (run,)))
+        points.append(Row(config["system"], shape, variant, (run,)))
     values = study_folders.FACTS | {"runs": []} | {
         "name": "s", "matched": "steps", "system_fields": {},
         "variants": {"default": [], "half": ["optim.learning_rate=x0.5"]},

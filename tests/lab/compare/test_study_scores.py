@@ -12,7 +12,7 @@ import task_folders
 from planted import two_sided
 
 from scalelab.eval.score_names import LARGE, SCORES
-from scalelab.lab.compare import bootstrap, run_points
+from scalelab.lab.compare import bootstrap, estimates, run_points
 from scalelab.lab.compare.study_scores import StudyScores
 from scalelab.lab.load import study_runs
 from scalelab.lab.show import figures
@@ -51,12 +51,12 @@ def test_a_value_is_the_bootstraps_with_the_seeds_of_all_rows(tmp_path) -> None:
     scores = read(tmp_path, RUNS)
     row = scores.rows[0]
     gold, predicted = stacked("qqp", BERT)
+    table = zip(["bert", "gpt2"], 1 - np.mean([BERT, GPT2], axis=-1) / 60, strict=True)
     theirs = bootstrap.mean_score(
         [(gold, [(1.0, predicted)], "accuracy")],
         num_resamples=2000,
         seed=zlib.crc32(b"bert 2x32x2"),
-        table=list(zip(["bert", "gpt2"], 1 - np.mean([BERT, GPT2], axis=-1) / 60, strict=True)),
-        groups=["bert"],
+        pooled=estimates.pooled_variances(table, [("bert", 1.0)]),
     )
     ours = scores.value(row, "qqp")
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high))

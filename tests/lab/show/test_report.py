@@ -340,7 +340,7 @@ def test_losses_are_drawn_for_every_run(made) -> None:
     facts = dataclasses.replace(made[0].facts, figures=("loss_by_tim",))
     wrong = study_runs.Study(made[0].workdir, facts, made[0].points)
     with pytest.raises(ValueError, match="'loss_by_tim'"):
-        figures.write(TableRequest(wrong, StudyScores(wrong)), made[1].parent, figures.FIGURES)
+        figures.draw(TableRequest(wrong, StudyScores(wrong)), figures.FIGURES)
 
 
 def test_final_losses_by_parameters(tmp_path) -> None:

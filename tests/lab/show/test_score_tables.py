@@ -28,6 +28,8 @@ def with_facts(study: study_runs.Study, **facts) -> study_runs.Study:
 class Fixed:
     """Scores: the score of a row is its width in percent; of every difference the error is 1."""
 
+    part = "tasks"
+
     def __init__(self, rows, doubts=()):
         self.rows, self.doubts = rows, doubts
 
