@@ -128,7 +128,7 @@ def build_scores(
     scored = [c for c in columns if planned.issuperset(c.tasks)]
     if not points or (needs_tasks and not any(c.tasks for c in scored)):
         return None
-    if all(p.fields["optim.total_epochs"] is None for p in points):
+    if all(p.fields.get("optim.total_epochs") is None for p in points):
         scored = [c for c in scored if c is not EPOCHS]
     if len(set(comparability.loss_groups(points).values())) > 1:
         scored = [x for c in scored for x in ((c, KIND) if c is LOSS else (c,))]
@@ -205,7 +205,7 @@ def _make_cell(column: Column, point: Row, request: TableRequest) -> Cell:
         "system": point.system, "variant": point.arm, "A": shape.num_heads, "H": shape.width,
         "L": shape.num_layers, "n_model": point.n_model,
         "seeds": len(point.finished),
-        "epochs": point.fields["optim.total_epochs"],
+        "epochs": point.fields.get("optim.total_epochs"),
         "loss_kind": comparability.loss_groups(request.points).get(point),
     }  # fmt: skip
     if column.key in cells:
