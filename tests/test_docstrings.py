@@ -97,12 +97,9 @@ def test_arguments_are_described() -> None:
     ("arguments", "described", "is_right"),
     [
         ("x: int, y: int", "", True),
-        ("x: np.ndarray", "", True),
         ("x: np.ndarray, n: int", "", False),
         ("x: np.ndarray, n: int", "xn", True),
-        ("x: np.ndarray, n: int", "x", False),
         ("x: np.ndarray, n: int", "nx", False),
-        ("x, y", "xyz", False),
         ("a, b, c, d", "", False),
         ("x, *y", "x", True),
     ],
@@ -111,11 +108,3 @@ def test_a_fault_is_found(arguments: str, described: str, is_right: bool) -> Non
     section = "Args:\n" * bool(described) + "".join(f"      {x}: a.\n    " for x in described)
     source = f'def f({arguments}):\n    """F.\n\n    {section}"""'.replace("a.\n    ", "a.\n")
     assert (faults({"module": source}) == []) == is_right
-
-
-def test_an_implementation_is_described_by_its_protocol() -> None:
-    doc = '"""F.\n\n        Args:\n          x: a.\n          n: b.\n        """'
-    seam = f"class A(Protocol):\n    def f(self, x: jax.Array, n: int):\n        {doc}\n"
-    assert faults({"a": seam, "b": "def f(x: jax.Array, n: int): ..."}) == []
-    assert faults({"a": seam, "b": "def f(x: jax.Array, m: int): ..."})
-    assert faults({"a": seam.replace(doc, "..."), "b": ""})

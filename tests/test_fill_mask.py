@@ -68,12 +68,10 @@ def test_what_is_printed(pretrained_runs: Runs, start) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--run=RUN"], "required: TEXT"),
-    (["--run=nowhere", "[MASK]"], "nowhere"),
     (["--run=RUN", "bada gedu"], r"'bada gedu': .*\[MASK\]"),
     (["--run=RUN", "[MASK]" * 63], "has 65 tokens.* 64 positions"),
     (["--run=RUN", "--top=0", "[MASK]"], "--top=0: .*300"),
     (["--run=RUN", "[MASK] \udcff"], "utf-8"),
-    (["--run=RUN", "--text=The [MASK] is"], "unknown flag '--text'"),
     (["--run=GPT", "bada [MASK]"], "is a gpt2 .*python -m scalelab.sample"),
 ])  # fmt: skip
 def test_what_is_refused(pretrained_runs: Runs, start, arguments, message: str) -> None:

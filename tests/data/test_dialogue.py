@@ -3,11 +3,9 @@
 import itertools
 import json
 import types
-from typing import Any
 
 import numpy as np
 import pytest
-from test_corpora import DATA
 from test_prepare import BYTEBPE, WORDPIECE, prepare_rows
 
 from scalelab.config.pretraining import Data
@@ -48,7 +46,6 @@ def expected(dialogues: list[Turns]) -> list[list[tuple[str, int]]]:
 @pytest.mark.parametrize("spec", [WORDPIECE, BYTEBPE], ids=["wordpiece", "bytebpe"])
 @pytest.mark.parametrize("max_len", [20, 160])
 def test_roles_are_those_of_the_speakers(spec, max_len, tmp_path) -> None:
-    """The wrong variant, in which the speakers take turns, has other roles."""
     dialogues = invented()
     made = prepare_rows([{"turns": turns} for turns in dialogues], spec, tmp_path)
     seen, cut = set(), 0
@@ -90,8 +87,10 @@ def test_one_turn_has_the_segments_of_a_plain_text() -> None:
         dialogue.annotate({"train": plain}, types.SimpleNamespace(joins=b"", capitals=b""), None)
 
 
-def check_closed(made: Any, dialogues: list[Turns]) -> None:
+def test_a_closed_example_ends_as_its_turns(tmp_path) -> None:
     """Each turn of an example ends with `between`."""
+    dialogues = invented()
+    made = prepare_rows([{"turns": turns} for turns in dialogues], BYTEBPE, tmp_path)
     specials, count = Specials(between=(1002,)), 0
     for documents in made.documents.values():
         given = {"specials": specials, "max_len": 160, "options": dialogue.Options(closed=True)}
@@ -100,25 +99,6 @@ def check_closed(made: Any, dialogues: list[Turns]) -> None:
             assert (tokens[starts[1:] - 1] == 1002).all()
             count += int((tokens == 1002).sum())
     assert count == sum(map(len, dialogues))
-
-
-def test_a_closed_example_ends_as_its_turns(tmp_path) -> None:
-    dialogues = invented()
-    made = prepare_rows([{"turns": turns} for turns in dialogues], BYTEBPE, tmp_path)
-    check_closed(made, dialogues)
-
-
-@pytest.mark.realdata
-def test_the_dialogues_of_dialogsum_are_turns(tmp_path) -> None:
-    path = DATA / "dialogsum/dialogsum.dev.jsonl"
-    if not path.exists():
-        pytest.skip(f"no {path}")
-    lines = path.read_text("utf-8").splitlines()[:100]
-    dialogues = [
-        [line.split(": ", 1) for line in json.loads(row)["dialogue"].splitlines()] for row in lines
-    ]
-    made = prepare_rows([{"turns": turns} for turns in dialogues], BYTEBPE, tmp_path)
-    check_closed(made, dialogues)
 
 
 @pytest.mark.parametrize(("turns", "message"), [

@@ -1,6 +1,5 @@
 """load_data from text to batches, and what the inspection of it prints."""
 
-import functools
 import os
 import pathlib
 import re
@@ -144,17 +143,3 @@ def test_ratio_of_table_7_1_on_wikipedia(cache_dir):
                 assert share == pytest.approx(0.5, abs=0.01)
     table = (110_888_186 + 43_274_856) / (70_025_709 + 27_692_351)
     assert num_tokens["bert"] / num_tokens["roberta"] == pytest.approx(table, rel=0.06)
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"data__format": "doc_sentences"}, "nsp"),
-    ({"objective": "foo"}, "objective 'foo'"),
-])  # fmt: skip
-def test_what_training_refuses_is_refused_here(
-    change, message, wikitext, tmp_path, monkeypatch
-) -> None:
-    read = functools.partial(configured, "bert", wikitext, tmp_path / "cache", **change)
-    monkeypatch.setattr(inspect.cli, "read_config", lambda given: read())
-    with pytest.raises(ValueError, match=message):
-        inspect.main(inspect.parser().parse_args([]))
-    assert not (tmp_path / "cache").exists()

@@ -276,11 +276,6 @@ def test_a_vocabulary_too_small_for_the_characters(tmp_path, kind):
         tokenizers.train(spec, TEXTS, tmp_path)
 
 
-def test_a_misspelt_kind():
-    with pytest.raises(ValueError, match="tokenizer.kind 'wordpeice'.*'wordpiece'"):
-        tokenizers.TokenizerSpec("wordpeice", 100, False, BERT)
-
-
 # --- Words and characters -------------------------------------------------------------------------
 
 

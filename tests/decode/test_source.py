@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import flax.struct
-import jax
 import numpy as np
 import pytest
 import small_encdec as small
@@ -101,45 +99,6 @@ def test_beams_are_the_search_by_hand(prompts: Any) -> None:
         np.testing.assert_allclose([t.score for t in texts], [s for s, _ in expected], rtol=1e-3)
         endings |= {(text.ended_by, len(text.tokens)) for text in texts}
     assert len(endings) > 1
-
-
-@flax.struct.dataclass
-class Moved(stepper.Stepper):
-    """Each text gets the cache of another: `moved` [B * K] says whose."""
-
-    moved: Any = None
-
-    def __call__(self, tokens: Any, lengths: Any, cache: Any) -> Any:
-        if tokens.shape[1] == 1:
-            layers = jax.tree.map(lambda x: x[self.moved], cache.layers)
-            cache = cache.replace(layers=layers)
-        return super().__call__(tokens, lengths, cache)
-
-
-def test_the_caches_of_beams_go_with_them() -> None:
-    """In a stepper, every array of a cache's layers has the examples first: beams move them."""
-    made = stepper.prepare(NET, small.parameters(NET))
-    source = np.stack([SOURCES[1]] * 2), np.array([17, 3], np.int32)
-    layers = made.init_cache(2, 9, source).layers
-    leaves, parts = jax.tree.leaves(layers), jax.tree.leaves(layers, is_leaf=is_unstacked)
-    assert all(is_unstacked(part) and len(part.parts) == small.DECODER_LAYERS for part in parts)
-    assert len(leaves) == 4 * small.DECODER_LAYERS and {len(leaf) for leaf in leaves} == {2}
-    params = filter(is_unstacked, jax.tree.leaves(made.params, is_leaf=is_unstacked))
-    layers = {small.ENCODER_LAYERS, small.DECODER_LAYERS}  # both stacks, wherever they lie
-    assert {len(part.parts) for part in params} == layers
-    own = np.arange(len(PROMPTS) * K)
-    first_moved = np.append([1, 2, 0], own[K:])
-    (expected, *same), (found, *others) = (
-        beams(SOURCES, PROMPTS, Moved(made.params, made.blocks, NET, moved), None)
-        for moved in (own, first_moved)
-    )
-    assert [text.score for text in found] != pytest.approx([text.score for text in expected])
-    for ours, theirs in zip(others, same, strict=True):
-        assert [text.tokens.tolist() for text in ours] == [text.tokens.tolist() for text in theirs]
-
-
-def is_unstacked(x: Any) -> bool:
-    return isinstance(x, stepper.Unstacked)
 
 
 def test_a_source_that_the_net_cannot_read_is_refused() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from scalelab.config.fields import flatten
 from scalelab.eval import glue, program
-from scalelab.tasks import batches, self_supervised
+from scalelab.tasks import batches
 from scalelab.tasks.glue import GLUE
 
 Start = Callable[..., tuple[int, str, str]]
@@ -139,10 +139,8 @@ def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
 
 @pytest.mark.parametrize(("name", "flags", "message"), [
     ("rte", "", "--init is missing"),
-    ("rte", "--init=nowhere", "nowhere"),
     ("rte", "--init=none", "--like"),
     ("rte", f"{R} --config.epocs=2", "'epocs'.*'epochs'"),
-    ("rte", f"{R} --seds=2", "'--seds'.*'--seeds'"),
     ("rte", f"{R} --recipe=turk", "'turk'.*'turc'"),
     ("rte", f"{R} --recipe=turc --config=configs/finetune.py", "--recipe"),
     ("rte", f"{R} --config.recipe=small", "--recipe=NAME"),
@@ -151,7 +149,6 @@ def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
     ("rte", f"{R} --per_task=mrpc.epochs=2", "mrpc.* rte"),
     ("rte", f"{R} --eval_only", "finished"),
     ("rte", f"{R} --data=nowhere", "nowhere"),
-    ("rte", f"{R} --data=hf:/no/such/folder", "hf:/no/such/folder/rte"),
     ("rte", f"{R} --seeds=0", "seeds"),
     ("pos", R, "POS: expected the folder .*ud-english-ewt"),
     ("glue", f"{R} --tasks=rte,colla", "'colla'.*'cola'"),
@@ -160,7 +157,6 @@ def test_a_config_of_a_pretraining_is_refused(capsys) -> None:
     ("glue", f"{R} --tasks=rte,mnli --config.sharing=hard --mnli_first", "--mnli_first"),
     ("glue", f"{R} {TWO} --config.sharing=hard --recipe=turc", "grid.*learning_rate=0.0003"),
     ("glue", f"{R} {TWO} --config.sharing=hard --per_task=rte.sharing=None", "equal"),
-    ("glue", f"{R} --tasks=rte,mpc --config.sharing=hard", "'mpc'.*'mrpc'"),
     ("rte", f"{R} --config.sharing=hard", "eval.glue"),
     ("glue", "--init=none --like=RUN --tasks=rte,mnli --mnli_first", "--init=none"),
     # A fault of a later task is named before the first is trained.
@@ -188,29 +184,6 @@ def test_probes_are_tasks_that_must_be_named() -> None:
     assert glue.parser().parse_args([]).tasks == list(glue.ORDER)
     names = [task.name for task in glue.choose(["swapped_words", "rte", "same_document", "wnli"])]
     assert names == ["wnli", "rte", "same_document", "swapped_words"]
-
-
-@pytest.mark.slow
-def test_probes_are_fine_tuned_and_count_in_no_average(
-    start: Start, pretrained_runs, tmp_path
-) -> None:
-    documents = [
-        "\n".join(f"The {i} birds of lake {k} saw a {'red ' * k}boat go by it ." for i in range(4))
-        for k in range(20)
-    ]
-    documents += [text.replace("birds", "toads") for text in documents]
-    made = self_supervised.make(documents, 8, 4, 0)
-    self_supervised.write(tmp_path / "probes", made, {})
-    flags = [f"--init={pretrained_runs('bert')}", f"--data={tmp_path}/probes", "--baseline=none"]
-    code, out, errors = start("glue", *flags, "--tasks=swapped_words,same_document")
-    assert code == 0, errors
-    assert "same_document" in out and "swapped_words" in out
-    assert "GLUE average" not in out and "mean of" not in out
-    for name in ("same_document", "swapped_words"):
-        result = json.loads((tmp_path / f"work/{name}/seed0/result.json").read_text())
-        assert (result["task"], list(result["eval"]["dev"])) == (name, ["accuracy"])
-    code, out, errors = start("same_document", flags[0])
-    assert code == 2 and "SameDocument" in errors
 
 
 def test_tasks_at_once_from_beginning_to_submission(

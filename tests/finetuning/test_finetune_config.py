@@ -16,13 +16,6 @@ def values(arguments: str = "") -> dict:
     return tiny.config_module("finetune").get_config(arguments).to_dict()
 
 
-def test_the_default_is_the_protocol() -> None:
-    config = finetune_config.resolve(values())
-    assert (config.epochs, config.batch_size, config.optim.learning_rate) == (3.0, 16, 2e-5)
-    assert (config.max_len, config.lm_weight) == (512, 0.5)  # the latter for causal models
-    assert config.head.kind == "double" and config.head.dropout_rate == 0.1
-
-
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_every_recipe_resolves(name: str) -> None:
     recipe = recipes.get(name)
@@ -40,16 +33,6 @@ def test_overrides_of_a_task() -> None:
     assert before["optim"]["eps"] == 1e-6
     with pytest.raises(ValueError, match="'optim.epps': .*'optim.eps'"):
         override(before, {"optim.epps": 1})
-
-
-@pytest.mark.parametrize(("arguments", "message"), [
-    ("recipe=turk", "'turk'.*'turc'"),
-    ("recpie=turc", "'recpie'.*'recipe'"),
-    ("turc", "'turc': .*name=value"),
-])  # fmt: skip
-def test_misspelt_arguments(arguments: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        values(arguments)
 
 
 AXES = {"optim.learning_rate": (1e-3, 1e-5), "batch_size": (8, 32)}

@@ -180,10 +180,8 @@ FRAME = run_table.as_frame([run_table.LoadedRun(row, None) for row in ROWS])
     ("width>=128", "r1 r2 r3"),  # as texts 1024 would be less than 128
     ("width<=128,seed<2", "r1 r10"),
     ("loss=none", "r10 r2"),
-    ("loss>0", "r1 r3"),
     ("run<r3", "r1 r2"),  # r10 comes after r3
     ("model.max_len<512", "r3"),
-    ("width>5000", ""),
 ])  # fmt: skip
 def test_conditions(conditions: str, expected: str) -> None:
     assert list(run_table.where(FRAME, conditions)["run"]) == expected.split()
@@ -191,11 +189,9 @@ def test_conditions(conditions: str, expected: str) -> None:
 
 @pytest.mark.parametrize(("by", "expected"), [
     ("", "r1 r10 r2 r3"),
-    ("run", "r1 r2 r3 r10"),
     ("-run", "r10 r3 r2 r1"),
     ("-width", "r3 r1 r2 r10"),
     ("-loss", "r3 r1 r10 r2"),  # what is not known is last either way
-    ("-width,-seed", "r3 r2 r1 r10"),
     ("system,-seed", "r10 r1 r3 r2"),
 ])  # fmt: skip
 def test_sorts(by: str, expected: str) -> None:
@@ -208,7 +204,6 @@ def test_sorts(by: str, expected: str) -> None:
     (["--where=width>none"], "no order"),
     (["--where=system=bart"], "'bert'"),
     (["absent"], "absent"),
-    (["compar"], "'compare'"),
     ([], "DIR"),
 ])  # fmt: skip
 def test_mistakes_are_one_message(tmp_path, capsys, arguments: list[str], words: str) -> None:

@@ -160,14 +160,11 @@ OPTIONS["token_loss"] = "span_mlm_loss"
     ("fields", "is_ranked"),
     [
         ({}, True),
-        ({"tokenizer__vocab_size": 90}, True),
         ({"data__format": "doc_sentences"}, True),  # without the other format's options
         ({"format_options__short_rate": 0.5}, False),
         ({"objective_options__span_p": 0.5}, False),
         ({"objective": "span_mlm+sbo"}, True),  # the loss of tokens is that of span_mlm
-        ({"objective": "span_mlm+sbo", "objective_options__span_p": 0.5}, False),
         ({"token_loss": "mlm_loss"}, False),
-        ({"mask_rate": 0.3}, False),
     ],
 )
 def test_bits_per_byte_rank_runs_of_one_loss(fields, is_ranked, tmp_path) -> None:

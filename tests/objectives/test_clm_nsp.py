@@ -71,14 +71,6 @@ def test_losses_of_pairs_by_hand(name: str, array: str) -> None:
     assert terms["accuracy"] == (hits, 3) and 0 < hits < 3
 
 
-def test_load() -> None:
-    assert objectives.load("clm") is clm
-    with pytest.raises(ValueError, match="'nspp'.*'nsp'"):
-        objectives.load("nspp")
-    with pytest.raises(ValueError, match="unknown objective 'xent'"):
-        objectives.load("xent")
-
-
 BOTH, TOKEN, PAIRS, DOCS = ("token", "pair"), ("token",), "segment_pair", "doc_sentences"
 
 

@@ -73,15 +73,6 @@ def test_rows_in_the_order_of_their_index(holding):
     assert records.source.startswith("tfds:glue/cola/") and records.source.endswith(", train")
 
 
-def test_scores_and_pairs(holding):
-    holding([{"sentence1": "a", "sentence2": "b", "label": 2.75, "idx": 0}])
-    scores = Labels(score_range=(0.0, 5.0))
-    records = task_tfds.read("stsb/validation", ("sentence1", "sentence2"), scores)
-    assert records.texts == (["a"], ["b"])
-    assert records.labels is not None and records.labels.dtype == np.float32
-    assert records.labels.tolist() == [2.75]
-
-
 def test_labels_of_a_test_split_are_not_read(holding):
     holding([{"sentence": "a", "label": -1, "idx": 0}])
     assert task_tfds.read("cola/test", ("sentence",), None).labels is None

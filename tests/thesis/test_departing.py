@@ -155,13 +155,10 @@ DEPARTING = {
                      "tokenizer.vocab_size is 20000 .protocol: 30000."),
     "fields": (dict(fields=("optim.learning_rate=2e-4",)),
                "optim.learning_rate is 0.0002 .protocol: 0.0001.[.]"),
-    "the base config": (dict(pretrain__mask_rate=0.2), "mask_rate is 0.2 .protocol: 0.15."),
     "a system's fields": (dict(system_fields={"bert": ("objective=mlm",)}), "objective is mlm "),
     "recipe": (dict(finetune__recipe="layerwise"), "finetune.optim.layer_decay is 0.8 .*finetune."
                "recipe is layerwise"),
     "a grid": (dict(finetune__recipe="turc"), "finetune.optim.learning_rate is chosen on dev"),
-    "capped": (dict(finetune__fields=("max_train_examples=500",)),
-               "finetune.max_train_examples is 500 .protocol: None."),
     "one task's": (dict(finetune__fields=("qnli.epochs=2",)), "finetune.epochs is 2.0 "),
     "carved": (dict(remarks=("QNLI train 10,475 of 104,743",)), "QNLI train 10,475 of 104,743"),
     "other text in its layout": (dict(share=0.5), "an epoch of bert has 503,854 sequences of 128 "
