@@ -163,7 +163,7 @@ def parse_value(text: str) -> Any:
     """Reads a number, a tuple, None, true or True; anything else is a word."""
     try:
         return ast.literal_eval(text.capitalize() if text in ("true", "false") else text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError):
         return text
 
 
@@ -180,7 +180,7 @@ def parse_fields(lines: Sequence[str]) -> dict[str, Any]:
     for line in lines:
         field, equals, text = line.partition("=")
         if not equals:
-            raise ValueError(f"{line!r}: expected field=value, such as optim.learning_rate=1e-3")
+            raise ValueError(f"{line!r}: expected field=value")
         found[field] = parse_value(text)
     return found
 

@@ -115,12 +115,12 @@ def prepare_documents(text: Sentences, tokenizer: tokenizers.TokenizerSpec | Pat
     source, timings, cache_dir = text.source, text.timings, text.cache_dir
 
     def train(into: Path) -> None:
-        assert text.folder  # made before this clock starts
+        _ = text.folder  # made before this clock starts
         with timed(timings, "tokenizer"):
             tokenizers.train(spec, text, into)
 
     def encode(into: Path) -> None:
-        assert text.folder  # as above
+        _ = text.folder  # as above
         with timed(timings, "tokens"):
             for split in source.splits:
                 _encode(text, split, tokenizer_dir, into)
@@ -222,7 +222,7 @@ def _count_text(text: str) -> np.ndarray:
 
 
 def read_sentences(path: Path, tick: Callable[[int], object]) -> Iterator[str]:
-    """Streams the documents of a file of `prepare_sentences`, a sentence a line."""
+    """Streams the documents of a file in `Sentences.folder`, a sentence a line."""
     for block in _blocks(path):
         yield from filter(None, block.decode("utf-8").split("\n\n"))
         tick(len(block))

@@ -1,4 +1,4 @@
-"""The old name of scalelab.tasks.self_supervised. Deleted in the next release."""
+"""The old name of make-tasks (scalelab.tasks.self_supervised). Deleted in the next release."""
 
 import sys
 

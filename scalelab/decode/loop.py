@@ -244,6 +244,7 @@ def fill(texts: Sequence[np.ndarray], max_len: int) -> tuple[np.ndarray, np.ndar
       to read, as T5 does, or to refuse.
     """
     lengths = np.array([len(text) for text in texts], np.int32)
+    assert lengths.min() > 0, "an empty text"
     length = SHORTEST
     while length < lengths.max():
         length *= 2

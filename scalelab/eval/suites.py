@@ -12,7 +12,7 @@ import functools
 import importlib
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from scalelab.config import cli
@@ -328,11 +328,11 @@ SUITES = {row.name: row for row in (
 )}  # fmt: skip
 
 
-def parser() -> cli.Parser:
-    """Returns the command line: a command for each evaluation."""
+def parser(names: Iterable[str] = EVALUATIONS) -> cli.Parser:
+    """Returns the command line: a command for each of some evaluations, which are imported."""
     made = cli.Parser("scalelab eval", __doc__)
     commands = made.add_commands()
-    for name in EVALUATIONS:
+    for name in names:
         text = importlib.import_module(f"scalelab.eval.{name}").__doc__
         own = commands.add_parser(name, description=text, setup=host.keep_freed)
         evaluation.add_flags(own, evaluation.load(name))
@@ -346,4 +346,4 @@ def main(given: argparse.Namespace) -> None:
 
 def run(name: str) -> None:
     """Runs the program of an evaluation, with the arguments that the user typed."""
-    cli.run(main, parser(), [name, *sys.argv[1:]])
+    cli.run(main, parser([name]), [name, *sys.argv[1:]])

@@ -1,4 +1,4 @@
-"""Compound scaling (protocol 7.5.5, after Tan and Le 2019, EfficientNet), and shapes of one size.
+"""Finds the best shape of a size and scales it (protocol 7.5.5, after Tan and Le 2019).
 
   python -m scalelab.lab.compound --n=0.39M [--depths=2,3,4]
   python -m scalelab.lab.compound --base=2x104x3 --target_n=10.6M,20.5M,41.5M

@@ -32,7 +32,7 @@ class Device:
     def num_bytes(self) -> int:
         """What a program may use."""
         variable = "XLA_PYTHON_CLIENT_MEM_FRACTION"
-        with prefix_errors(variable):
+        with prefix_errors(f"{variable}: expected a share such as 0.75"):
             share = float(os.environ.get(variable) or GPU_SHARE) if self.platform == "gpu" else 1.0
         return int(self.gibibytes * GIB * share)
 

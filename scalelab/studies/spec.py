@@ -150,8 +150,12 @@ def _check_report(spec: StudySpec) -> None:
             f"config.hypotheses: {alone[0]!r} has no score: write (('A > B', 'sst2'),), with"
             " parentheses of its own"
         )
-    without = " without config.comparison" * (spec.comparison is None)
-    check_names(spec.ids, comparison.HYPOTHESES, f"config.hypotheses{without}: unknown")
+    if spec.ids and spec.comparison is None:
+        raise ValueError(
+            f"config.hypotheses: {spec.ids[0]!r} is an id, which needs config.comparison; or write"
+            " (('A > B', 'sst2'),)"
+        )
+    check_names(spec.ids, comparison.HYPOTHESES, "config.hypotheses: unknown")
     adapted = [*field_names(FinetuneConfig), *comparability.FINETUNE_WORDS]
     known = [*field_names(Config), *(comparability.PREFIX + name for name in adapted)]
     science = [name for name in known if "machine." not in name]

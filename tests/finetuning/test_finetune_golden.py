@@ -173,8 +173,8 @@ def test_a_task(system, name, own, seeds, data, runs, cache_dir, tmp_path, updat
     start = warm_start.open_start(runs(system))
     values = tiny.config_module("finetune").get_config().to_dict()
     given = fields(cache_dir) | own
-    own = {"seeds": seeds, "data": str(data), "fixed": tuple(given)}
-    finetune.fine_tune(load_task(name), Request(start, override(values, given), **own), tmp_path)
+    asked = {"seeds": seeds, "data": str(data), "fixed": tuple(given)}
+    finetune.fine_tune(load_task(name), Request(start, override(values, given), **asked), tmp_path)
     case = "-".join([system, name, *own, *["seeds"][: len(seeds) - 1]])
     compare(case, [tmp_path / f"seed{k}" for k in seeds], tmp_path, update_golden)
 
