@@ -325,9 +325,10 @@ def rename(value: Any) -> Any:
 def with_moved_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the config of an older run folder with its fields in their places of today."""
     values = {RENAMED.get(name, name): own for name, own in values.items()}
-    data = dict(values.get("data") or {})
-    if (rate := data.pop("short_rate", None)) is None:
+    data = values.get("data")
+    if not isinstance(data, Mapping) or data.get("short_rate") is None:
         return values
+    rate, data = data["short_rate"], {k: v for k, v in data.items() if k != "short_rate"}
     options = {"short_rate": rate} if data.get("format") == "segment_pair" else {}
     return {**values, "data": data, "format_options": options}
 

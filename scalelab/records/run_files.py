@@ -260,6 +260,7 @@ class RunConfig:
     seed: int
     model: NetSizes
     task: str | None = None
+    data: dict[str, Any] | None = None
     machine: dict[str, Any] | None = None
     tokenizer: Tokenizer | None = None
     data: dict[str, Any] | None = None
