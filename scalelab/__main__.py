@@ -23,7 +23,7 @@ class Program(NamedTuple):
     command: str = ""
 
 
-EVAL_PROGRAMS = (  # of eval, beside the tasks and the rows of eval/names.py
+EVAL_PROGRAMS = (  # programs of eval beside the tasks and the rows of eval/names.py
     "glue", "tsv", "compare", "ensemble", "lm", "ngram", "word_order",
 )  # fmt: skip
 PROGRAMS = {  # the name that a user types, perhaps of a group -> program

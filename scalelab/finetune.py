@@ -141,7 +141,7 @@ def finetuning(runs: Sequence[TaskRun], seed: int, workdir: pathlib.Path) -> Ite
     with contextlib.ExitStack() as stack:
         # --- Setup and restore ----------------
         stack.enter_context(run_folder.locked(workdir))
-        rows = [run.rows and run.rows.size for run in runs]  # of the token tables; None: all
+        rows = [run.rows and run.rows.size for run in runs]  # token rows kept; None: all
         fields = {run.task.name: science(run.describe(seed)) for run in runs}
         directory = checkpoint_folder(workdir, seed, [fields, rows])
         checkpoints = Checkpoints(directory, 1)

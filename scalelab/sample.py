@@ -312,7 +312,7 @@ def _count_blanks(
         )
     if ended >= masks:
         raise ValueError(f"--source={source!r}: its prompt fills all masks: shorten it")
-    defaults = UNUSED["masked"].items()  # of flags that know one text alone
+    defaults = UNUSED["masked"].items()  # flags for a single text
     given = [f"--{name}" for name, default in defaults if getattr(asked, name) != default]
     if given and masks - ended > 1:
         raise ValueError(

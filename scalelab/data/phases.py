@@ -103,7 +103,7 @@ class PhaseMaker:
     """Makes the examples of the phases of a run, or finds them in the cache."""
 
     config: Config
-    documents: dict[str, Documents]  # of the splits "train" and "valid"
+    documents: dict[str, Documents]  # split, "train" or "valid" -> its documents
     specials: Specials  # special ids of the examples
     key: object  # plain JSON, on which the documents depend; part of the cache's key
     order: str = "shuffled"  # the system's ORDER, or "contiguous"

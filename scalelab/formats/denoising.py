@@ -153,7 +153,8 @@ def corrupt(
             given = specials.vocab_size, specials.ids.values()
             source[is_random] = draws.ordinary(third[rows], columns, *given)
     elif style == "prefix":
-        size = (lengths // 2 if options.pairs_texts else lengths)[:, None]  # of the first text
+        # Tokens of the first text.
+        size = (lengths // 2 if options.pairs_texts else lengths)[:, None]
         cut = 1 + draws.below(first[:, None], np.array(0), np.maximum(size - 1, 1))
         is_first = places < size
         in_source = is_text & (places < np.where(is_first, cut, 2 * size - cut))

@@ -58,7 +58,9 @@ def find_runs(text: str) -> list[pathlib.Path]:
             if (workdir / NAME).exists() and any(unpacked(workdir).glob(path.name)):
                 path = unpacked(workdir) / path.name
         is_pattern = glob.has_magic(part)
-        matches = sorted(map(pathlib.Path, glob.glob(str(path)))) if is_pattern else [path]
+        matches = [path]
+        if is_pattern:  # a slash at the end matches folders alone
+            matches = sorted(map(pathlib.Path, glob.glob(f"{path}{'/' * part.endswith('/')}")))
         if not matches:
             raise ValueError(f"no folder matches {part!r}")
         found += matches

@@ -142,7 +142,7 @@ class Writer:
                 kept.append(json_files.parse_numbers(line))
         # The validation of the untrained model is written anew.
         kept = [line for line in kept if line["step"] <= step] if step else []
-        self.num_lines = len(kept)  # that the file holds
+        self.num_lines = len(kept)  # lines in the file
         if step and expected is not None and self.num_lines < expected:
             print(
                 f"warning: {path} holds {self.num_lines} of the {expected} lines written up to step"

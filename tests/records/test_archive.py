@@ -93,3 +93,10 @@ def test_thinning_keeps_evaluations_and_the_last_line() -> None:
     lines.insert(3, json.dumps({"step": 3, "eval/loss": 1.0}) + "\n")
     kept = [line["step"] for line in archive.thin([json.loads(line) for line in lines], 3)]
     assert kept == [2, 3, 5, 8]
+
+
+def test_a_pattern_with_a_slash_matches_folders_alone(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "bert-1").mkdir()
+    (tmp_path / "bert-2.txt").touch()
+    assert archive.find_runs(f"{tmp_path}/bert-*/") == [tmp_path / "bert-1"]
+    assert len(archive.find_runs(f"{tmp_path}/bert-*")) == 2
