@@ -164,7 +164,9 @@ class Lab:
         """Remembers programs of equal models; ends quietly where a hook raises Killed."""
         # What a compiled step depends on; the optimizer's rate and the budget are not in it.
         self._key = (config.system, config.objective, config.model, config.machine.num_microbatches)
-        self._key += (config.machine.remat, config.tokenizer, config.mask_rate)
+        self._key += (config.machine.remat, config.tokenizer, config.mask_rate, config.mask_copies)
+        options = config.system_options, config.objective_options, config.format_options
+        self._key += (config.frozen, str(options), str(config.optim.without_rate))
         try:
             yield
         except Killed:
