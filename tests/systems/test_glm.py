@@ -206,10 +206,10 @@ def test_one_blank_over_everything_is_a_language_model() -> None:
 
 
 def test_blanks_are_decoded_one_after_another_from_left_to_right() -> None:
-    """Step by step as in one pass, where each next blank begins with a start or an end token."""
+    """Step by step as in one pass; each end begins the next blank, a start token within does not."""
     net, params = drawn()
     batch = {name: np.array(x) for name, x in prepare(make_batch()).items()}
-    batch["tokens"][0] = START, 16, 17, END, 18, START, 19
+    batch["tokens"][0] = START, 16, START, END, 18, END, 19
     batch["blanks"][0] = 2, 2, 2, 4, 4, 5, 5
     hidden = functools.partial(net.apply, {"params": params}, train=False)
     whole, _ = hidden(batch)
@@ -269,9 +269,9 @@ def test_several_blanks_are_filled_until_the_last_has_ended() -> None:
         written: list[int] = []
         while len(written) < 6 and written.count(END) < 3:
             tokens, blanks = np.zeros((2, 1, 6), np.int32)
-            begun = [START, *(START if token == END else token for token in written)]
+            begun = [START, *written]
             tokens[0, : len(begun)] = begun
-            blanks[0, : len(begun)] = np.array(masks)[np.cumsum(np.array(begun) == START) - 1]
+            blanks[0, : len(begun)] = np.array(masks)[np.cumsum(np.array(begun) == END)]
             read = given | {"tokens": tokens, "blanks": blanks, "examples": np.arange(1)}
             read["lengths"] = np.array([len(begun)], np.int32)
             written.append(int(log_probs(net, params, read)[0, len(begun) - 1].argmax()))

@@ -125,14 +125,16 @@ class Infiller(nn.Module):
         """Computes hidden states [B, T, D] of Part B.
 
         Arguments and results are as in `nets.encdec.EncoderDecoder`. The batch may also have blanks
-        [B, T], the place of each token's mask in Part A; absent: from left to right.
+        [B, T], the place of each token's mask in Part A; absent: from left to right. An end token
+        begins the next blank; a start token behind the first token is one of its blank.
         """
         if "text_ends" in batch:
             raise ValueError(ONE_TEXT)
         tokens, lengths = batch["tokens"], batch["lengths"]
         starts = batch["source_lengths"] if cache is None else cache.lengths
-        begins = (tokens == self.start) | (tokens == self.end)
         behind = jnp.arange(tokens.shape[1])
+        is_first = (behind == 0) & (cache is None or cache.opened[:, None] == 0)
+        begins = is_first | (tokens == self.end)
         opened, inner = jnp.cumsum(begins, axis=1), jnp.where(begins, behind, 0)
         if cache is None:
             masks = self.find_masks(batch["source"], starts)
