@@ -74,6 +74,7 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         expect(spec, run, own, task_tokens, texts)
         for run, own in zip(planned, measured, strict=True)
     ]
+    count_twins_once(rows, planned)
     arms = {(row.system, row.shape, row.variant): row for row in expand.make_rows(spec, planned)}
     # What libraries, data and the compiler take, as this process did; a step's own memory varies.
     # A card has none of it.
@@ -90,6 +91,14 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
         *describe_validation(planned, [own.data for own in measured]),
         *describe_claims(spec, planned),
     ])  # fmt: skip
+
+
+def count_twins_once(rows: Sequence[dict[str, Any]], planned: Sequence[PlannedRun]) -> None:
+    """Leaves out the training of an arm that differs from an earlier one in fine-tuning alone."""
+    configs = [run.config for run in planned]
+    for i, row in enumerate(rows):
+        if configs[i] in configs[:i]:  # `jobs.copy_twin` copies it
+            row.update(secs=0.0, flops=0.0, start_secs=START_SECS)
 
 
 def describe_memory(

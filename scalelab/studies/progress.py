@@ -83,7 +83,7 @@ def secs_left(status: Status, plan: Plan, *, scaled: bool = True) -> float | Non
     if not plan:
         return None
     taken = [(run.result.seconds, plan[run.name].secs) for run in study.runs
-             if run.result is not None and run.name in plan]  # fmt: skip
+             if run.result is not None and run.name in plan and plan[run.name].secs]  # fmt: skip
     total, runs = 0.0, {run.name: run for run in study.runs}
     for job in found:
         if job.state == DONE or job.run not in plan:

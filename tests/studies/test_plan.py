@@ -118,6 +118,20 @@ def test_a_net_that_cannot_fit_is_refused_before_steps_are_timed(tmp_path) -> No
         plan.measure(expand.expand_runs(made)[0], {})
 
 
+def test_arms_that_differ_in_fine_tuning_alone_train_once() -> None:
+    made = a_study.make(
+        seeds=2, variants={"default": (), "long": ("finetune.epochs=9",)},
+        stages={"main": a_study.stage(variants=("default", "long"))},
+    )  # fmt: skip
+    runs = expand.expand_runs(made)
+    rows = [expect(made, run) for run in runs]
+    plan.count_twins_once(rows, runs)
+    for run, row in zip(runs, rows, strict=True):
+        trains = run.variant == "default"
+        assert bool(row["secs"]) == bool(row["flops"]) == trains and row["finetune_secs"]
+    assert {run.variant for run in runs} == {"default", "long"}
+
+
 def test_a_stage_without_fine_tunings_has_none(tmp_path) -> None:
     made = a_study.make(stages={"main": a_study.stage(finetune="none")})
     found = [expect(made, run) for run in expand.expand_runs(made)]
