@@ -206,7 +206,7 @@ def test_one_blank_over_everything_is_a_language_model() -> None:
 
 
 def test_blanks_are_decoded_one_after_another_from_left_to_right() -> None:
-    """Step by step as in one pass; each end begins the next blank, a start token within does not."""
+    """Step by step as in one pass; an end begins the next blank, a start token in one does not."""
     net, params = drawn()
     batch = {name: np.array(x) for name, x in prepare(make_batch()).items()}
     batch["tokens"][0] = START, 16, START, END, 18, END, 19
