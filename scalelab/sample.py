@@ -19,6 +19,7 @@ import argparse
 import functools
 import json
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -375,6 +376,9 @@ def main(given: argparse.Namespace) -> None:
         if prompt.blanks and int((prompt.source == mask).sum()) > 1:
             source = prompt.source[len(frame.begin) : len(prompt.source) - len(frame.end)]
             whole = tokenizer.decode(_fill_blanks(source, mask, written, _end(opened)))
+        if prompt.blanks and text.ended_by == "length":
+            print(f"note: --max_new_tokens={given.max_new_tokens} ends text {place + 1} before all"
+                  " its masks are filled", file=sys.stderr)  # fmt: skip
         if given.json:
             made = {"prompt": prompt.text, "text": whole, "continuation": tail, "tokens": tokens}
             made |= {"sample": sample, "ended_by": text.ended_by}

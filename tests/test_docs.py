@@ -146,6 +146,8 @@ def test_flags_and_configs_in_prose_exist() -> None:
             assert flags <= known, (page, flags - known)
             if re.fullmatch(r"configs/[\w/]+\.py", code):
                 find_config(code)
+            if re.fullmatch(r"(scalelab|tests|benchmarks)/[a-z_\d/]+\.py", code):
+                assert (tiny.ROOT / code).exists(), (page, code)
 
 
 @pytest.mark.ci

@@ -141,9 +141,9 @@ def test_sources(start: Start, system: str, flags: list[str]) -> None:
     ("gpt", ["--prompt=x", "--num_beams=2", "--top_k=3"], "--top_k"),
     ("gpt", ["--prompt=x", "--num_beams=2", "--num_samples=3"], "--num_samples=3"),
     ("gpt", ["--prompt=x", "--num_beams=151"], "300 tokens"),
-    ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .* 64 positions"),
+    ("gpt2", ["--prompt=x", "--max_new_tokens=64"], "1 .* 64 .*max_len is 64"),
     ("bert", ["--prompt=x", "--num_beams=2"], "masked .*--num_beams"),
-    ("bert", ["--prompt=x", "--max_new_tokens=64"], "3 .* 64 .* 64 positions"),
+    ("bert", ["--prompt=x", "--max_new_tokens=64"], "3 .* 64 .*max_len is 64"),
     ("bert", ["--prompt=x", "--source=y"], "no source"),
     ("gpt", ["--prompt=x", "--sweeps=2"], "next .*--sweeps"),
     ("glm", ["--source=bada gedu"], r"'bada gedu' .*--special --source=.*\[MASK\]"),
@@ -165,7 +165,9 @@ def test_a_prompt_begins_the_texts_of_masks(start: Start) -> None:
     given = "--special", "--source=dodo [MASK] mumu [MASK] zizi [MASK]", "--max_new_tokens=3"
     code, out, errors = start("glm", *given, "--prompt=bada<|endofpiece|>gedu", "--json")
     assert code == 0, errors
-    text = json.loads(out)["text"].replace(" ", "")
+    found = json.loads(out)
+    text = found["text"].replace(" ", "")
+    assert found["ended_by"] == "length" and errors.count("before all its masks") == 1, errors
     assert text.startswith("dodobadamumugedu") and "endofpiece" not in text, text
 
 

@@ -215,7 +215,7 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
     Args:
       prompts: ids [n] each.
       max_new_tokens: new tokens of each text.
-      max_len: positions of the model.
+      max_len: tokens that the model may read.
 
     Raises:
       ValueError: a prompt is empty, or has no space for the new tokens.
@@ -226,8 +226,8 @@ def check(prompts: Sequence[np.ndarray], max_new_tokens: int, max_len: int) -> N
     if max(lengths) + max_new_tokens > max_len:
         raise ValueError(
             f"a prompt of {max(lengths)} tokens and {max_new_tokens} new ones make"
-            f" {max(lengths) + max_new_tokens}, but the model has {max_len} positions; shorten the"
-            " prompt or lower max_new_tokens"
+            f" {max(lengths) + max_new_tokens}, but model.max_len is {max_len}: shorten the prompt"
+            " or lower max_new_tokens"
         )
 
 
