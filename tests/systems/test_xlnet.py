@@ -600,8 +600,8 @@ def test_their_tokenizer_there_and_back(tmp_path) -> None:
     family, out = maps.load("xlnet"), tmp_path / "out"
     out.mkdir()
     tokenizer_lib.export(
-        tmp_path / "run", out, read.roles, family, special_as_text=False, max_len=64,
-        frame=xlnet.FRAME,
+        tmp_path / "run", out, read.roles, family, split_special_tokens=False,
+        model_max_length=64, frame=xlnet.FRAME,
     )  # fmt: skip
     again = transformers.AutoTokenizer.from_pretrained(out)
     for texts in (("the License", "of the"), ("the",)):
