@@ -102,6 +102,7 @@ def test_step_without_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parity
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
 @pytest.mark.parametrize("system", (*step.WITH_PEERS, *common.OF_LAYERS))
 def test_step_beside_its_peers(system: str) -> None:
     """The program checks that all losses are equal."""

@@ -123,7 +123,8 @@ class FirstTokenHead(nn.Module):
         linear = partial(Linear, (axes.WIDTH,), kernel_init=self.kernel_init)
         width = hidden.shape[-1]
         pooler = linear((axes.TRANSFORM,), (width,), dtype=self.dtype, name="pooler")
-        classifier = linear((axes.CLASSES,), (self.num_classes,), name="classifier")
+        classes = (axes.CLASSES,), (self.num_classes,)
+        classifier = linear(*classes, dtype=jnp.float32, name="classifier")
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 
 

@@ -89,7 +89,7 @@ DAMAGED_FOLDERS: dict[str, tuple[Damage, tuple[str, ...]]] = {
     "an epsilon in words": (config(layer_norm_eps="1e-5"), ("layer_norm_eps", "'1e-5'")),
     "perhaps a decoder": (config(is_decoder=None), ("is_decoder",)),
     "untied without a table": (config(tie_word_embeddings=False), ("tie_word_embeddings",)),
-    "an unsupported family": (config(model_type="bart"), ("'bart'", "GPT2LMHeadModel")),
+    "an unsupported family": (config(model_type="bloom"), ("'bloom'", "GPT2LMHeadModel")),
     "a family that is no name": (config(model_type=["bert"]), ("['bert']",)),
 }  # fmt: skip
 
