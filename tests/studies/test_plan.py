@@ -126,10 +126,8 @@ def test_arms_that_differ_in_fine_tuning_alone_train_once() -> None:
     runs = expand.expand_runs(made)
     rows = [expect(made, run) for run in runs]
     plan.count_twins_once(rows, runs)
-    for run, row in zip(runs, rows, strict=True):
-        trains = run.variant == "default"
-        assert bool(row["secs"]) == bool(row["flops"]) == trains and row["finetune_secs"]
-    assert {run.variant for run in runs} == {"default", "long"}
+    trains = [bool(row["secs"]) and bool(row["flops"]) for row in rows]
+    assert trains == [run.variant == "default" for run in runs] and sum(trains) == len(runs) / 2
 
 
 def test_a_stage_without_fine_tunings_has_none(tmp_path) -> None:

@@ -457,10 +457,9 @@ def exact() -> Iterator[None]:
 
 @pytest.mark.parity
 @pytest.mark.ci
-@pytest.mark.usefixtures("exact")
 def test_ranks_say_what_the_permutation_masks_of_transformers_say() -> None:
-    """Masks and targets of its collator, whose inputs also lose the predicted tokens; the loss."""
-    import torch
+    """Of its collator, whose inputs also lose the predicted tokens; models compare losses below."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from transformers import DataCollatorForPermutationLanguageModeling
 
     torch.manual_seed(0)
@@ -470,22 +469,15 @@ def test_ranks_say_what_the_permutation_masks_of_transformers_say() -> None:
         get_special_tokens_mask=lambda row, **_: [0] * len(row),
     )  # fmt: skip
     collator = DataCollatorForPermutationLanguageModeling(no_special)
-    _, hidden, mapping, labels = collator.torch_mask_tokens(torch.tensor(rows))
+    _, hidden, _, labels = collator.torch_mask_tokens(torch.tensor(rows))
     is_target = labels.numpy() != -100
     assert 1 < is_target.sum(axis=1).min() < 24
     ranks = (hidden.numpy() * is_target[:, :, None]).sum(axis=1).astype(np.int64)
+    more = {"mlm_targets": rows, "mlm_weights": is_target * 1.0, "second_starts": np.full(3, 24)}
     places = np.broadcast_to(np.arange(24), rows.shape)
-    more = {"mlm_positions": places, "mlm_targets": rows, "mlm_weights": is_target * 1.0}
-    batch = batch_of(rows, ranks=ranks, **more, second_starts=np.full(3, 24))
-    given = given_to_theirs(batch)
+    given = given_to_theirs(batch_of(rows, ranks=ranks, mlm_positions=places, **more))
     assert torch.equal(given["perm_mask"], hidden.double())
     assert torch.equal(given["labels"], labels)
-    model, params = peer((3, 24, 2))
-    out = model(**given | {"target_mapping": mapping.double()}, use_mems=False)
-    loss, _ = loss_of(build_like((3, 24, 2)), params, batch)
-    assert float(loss) == pytest.approx(out.loss.item(), abs=1e-10)
-    back = np.where(is_target, 1 + is_target.sum(axis=1, keepdims=True) - ranks, 0)
-    assert abs(loss_of(build_like((3, 24, 2)), params, batch | {"ranks": back})[0] - loss) > 1e-3
 
 
 @pytest.mark.parity
