@@ -376,16 +376,16 @@ def main(given: argparse.Namespace) -> None:
         if prompt.blanks and int((prompt.source == mask).sum()) > 1:
             source = prompt.source[len(frame.begin) : len(prompt.source) - len(frame.end)]
             whole = tokenizer.decode(_fill_blanks(source, mask, written, _end(opened)))
+        name = f"{place + 1}" + f".{sample + 1}" * (given.num_samples > 1)
         if prompt.blanks and text.ended_by == "length":
-            print(f"note: --max_new_tokens={given.max_new_tokens} ends text {place + 1} before all"
-                  " its masks are filled", file=sys.stderr)  # fmt: skip
+            print(f"note: text {name} has masks that are not filled to their end: raise"
+                  f" --max_new_tokens={given.max_new_tokens}", file=sys.stderr)  # fmt: skip
         if given.json:
             made = {"prompt": prompt.text, "text": whole, "continuation": tail, "tokens": tokens}
             made |= {"sample": sample, "ended_by": text.ended_by}
             made |= {} if text.score is None else {"score": text.score}
             print(json.dumps(made, ensure_ascii=False), flush=True)
         else:
-            name = f"{place + 1}" + f".{sample + 1}" * (given.num_samples > 1)
             print(f"[{name}] {whole}\n", flush=True)
 
 

@@ -167,7 +167,7 @@ def test_a_prompt_begins_the_texts_of_masks(start: Start) -> None:
     assert code == 0, errors
     found = json.loads(out)
     text = found["text"].replace(" ", "")
-    assert found["ended_by"] == "length" and errors.count("before all its masks") == 1, errors
+    assert found["ended_by"] == "length" and errors.count("text 1 has masks") == 1, errors
     assert text.startswith("dodobadamumugedu") and "endofpiece" not in text, text
 
 

@@ -23,7 +23,7 @@ def compare(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
     assert ours.keys() == theirs.keys()
     for name in ours:
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-5, err_msg=name)
-        # The gradient of a key's bias is 0, so that both are rounding errors of larger ones.
+        # The exact gradient of a key's bias is 0; what is computed is rounding error.
         if name.startswith("gradients/") and not name.endswith("attention/key/bias"):
             atol = 1e-4 * (np.abs(theirs[name]).max() + 1e-6)
             np.testing.assert_allclose(ours[name], theirs[name], 1e-7, atol, err_msg=name)

@@ -124,6 +124,7 @@ class FirstTokenHead(nn.Module):
         width = hidden.shape[-1]
         pooler = linear((axes.TRANSFORM,), (width,), dtype=self.dtype, name="pooler")
         classes = (axes.CLASSES,), (self.num_classes,)
+        # Named, although it is the default: tests of parity replace jnp.float32 here.
         classifier = linear(*classes, dtype=jnp.float32, name="classifier")
         return classifier(jnp.tanh(pooler(hidden[:, 0])))
 

@@ -94,10 +94,10 @@ def make(spec: StudySpec, workdir: pathlib.Path, command: str, num_workers: int)
 
 
 def count_twins_once(rows: Sequence[dict[str, Any]], planned: Sequence[PlannedRun]) -> None:
-    """Leaves out the training of an arm that differs from an earlier one in fine-tuning alone."""
+    """Sets the cost of a pre-training to 0 if an earlier run has the same config."""
     configs = [run.config for run in planned]
     for i, row in enumerate(rows):
-        if configs[i] in configs[:i]:  # `jobs.copy_twin` copies it
+        if configs[i] in configs[:i]:  # `jobs.copy_twin` copies that run
             row.update(secs=0.0, flops=0.0, start_secs=START_SECS)
 
 

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from scalelab.config.durations import CLOCKS
-from scalelab.config.fields import NotNegative, Positive, fill
+from scalelab.config.fields import NotNegative, fill
 from scalelab.helpers.files import reading
 from scalelab.helpers.progress import format_secs
 from scalelab.lab import tables
@@ -33,7 +33,7 @@ class PlanEntry:
     """The expected cost of a run."""
 
     name: str
-    secs: Positive  # pre-training alone
+    secs: NotNegative  # pre-training alone; 0: a copy of an equal one
     start_secs: NotNegative  # start of the process, and compiling
     finetune_secs: NotNegative  # fine-tunings and evaluations
     peak_bytes: float

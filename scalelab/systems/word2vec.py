@@ -26,7 +26,7 @@ DEPARTURES = (
     Departure("objective", "word_vectors", "Mikolov et al. 2013, 3.2; 2013b, 2.2"),
     Departure("model.output_embedding", "untied", "Mikolov et al. 2013b, equation 2"),
     Departure("model.dropout_rate", 0.0, "Mikolov et al. 2013: none"),
-    Departure("optim.learning_rate", 3e-2, "best of 1e-2, 3e-2, 1e-1; the paper has SGD at 0.025"),
+    Departure("optim.learning_rate", 3e-2, "best of three (LOG.md); the paper has SGD at 0.025"),
 )
 SPECIAL_TOKENS = (("eos", "</s>"),)
 FRAME: tuple[tuple[str, ...], ...] = ((), ("</s>",), ("</s>",))

@@ -65,8 +65,7 @@ def one_by_one(opened: Any) -> np.ndarray:
     return np.array(expected)
 
 
-PREDICT = [name for name in tiny.SYSTEMS if systems.load(name).PREDICTS]
-ONE_TEXT = [name for name in PREDICT if not systems.load(name).HAS_SOURCE]
+ONE_TEXT = [x for x in tiny.SYSTEMS if (m := systems.load(x)).PREDICTS and not m.HAS_SOURCE]
 
 
 @pytest.mark.parametrize("system", declared.marked(ONE_TEXT))

@@ -80,7 +80,7 @@ def test_agrees_with_hugging_face(name: str, small: dict[str, Any]) -> None:
 
 
 def marked(name: str, *more: Any) -> Any:
-    """Parameters of a test; in `ci` are systems with inputs of their own, and a head of pairs."""
+    """Parameters of a test; `ci` has systems with inputs of their own, and BERT's head of pairs."""
     is_ci = name == "bert" or peers.PEERS[name].inputs
     return pytest.param(name, *more, marks=pytest.mark.ci if is_ci else ())
 

@@ -10,7 +10,8 @@ import tiny
 from task_folders import write_rows
 
 from scalelab import train
-from scalelab.studies import expand, finetunings, plan, spec
+from scalelab.helpers.files import write_json
+from scalelab.studies import expand, finetunings, plan, progress, spec
 from scalelab.tasks import self_supervised
 from scalelab.training import blueprint
 
@@ -118,16 +119,18 @@ def test_a_net_that_cannot_fit_is_refused_before_steps_are_timed(tmp_path) -> No
         plan.measure(expand.expand_runs(made)[0], {})
 
 
-def test_arms_that_differ_in_fine_tuning_alone_train_once() -> None:
+def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path) -> None:
     made = a_study.make(
         seeds=2, variants={"default": (), "long": ("finetune.epochs=9",)},
         stages={"main": a_study.stage(variants=("default", "long"))},
     )  # fmt: skip
     runs = expand.expand_runs(made)
-    rows = [expect(made, run) for run in runs]
-    plan.count_twins_once(rows, runs)
-    trains = [bool(row["secs"]) and bool(row["flops"]) for row in rows]
-    assert trains == [run.variant == "default" for run in runs] and sum(trains) == len(runs) / 2
+    plan.count_twins_once(rows := [expect(made, run) for run in runs], runs)
+    trains = [run.variant == "default" for run in runs]
+    assert [row["secs"] > 0 for row in rows] == [row["flops"] > 0 for row in rows] == trains
+    (tmp_path / "plans").mkdir()
+    write_json(tmp_path / "plans/a.json", {"runs": rows})
+    assert len(progress.read_plan(tmp_path, "a")) == 2 * sum(trains) == 8
 
 
 def test_a_stage_without_fine_tunings_has_none(tmp_path) -> None:

@@ -116,6 +116,8 @@ def test_the_time_left(tmp_path) -> None:
     assert left() == pytest.approx(20 + 12)
     finish_all(tmp_path, names, tuned=False)  # in 2 s each, of 9 planned
     assert left() == pytest.approx(2 / 9 * 12)
+    known["gpt2-2x8x1-seed0"] = progress.PlanEntry("", 0.0, 6.0, 6.0, 1e9)  # a copy's seconds
+    assert left() == pytest.approx(2 / 9 * 12)
     finish_all(tmp_path, names)
     assert left() == 0
     now = status(tmp_path)

@@ -458,16 +458,14 @@ def exact() -> Iterator[None]:
 @pytest.mark.parity
 @pytest.mark.ci
 def test_ranks_say_what_the_permutation_masks_of_transformers_say() -> None:
-    """Of its collator, whose inputs also lose the predicted tokens; models compare losses below."""
+    """And the labels of its collator. Its inputs are not compared: they lose predicted tokens."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from transformers import DataCollatorForPermutationLanguageModeling
 
     torch.manual_seed(0)
     rows = np.random.default_rng(0).integers(5, 61, (3, 24))
-    no_special = types.SimpleNamespace(
-        mask_token="<mask>", mask_token_id=MASK, pad_token="<pad>", pad_token_id=0,
-        get_special_tokens_mask=lambda row, **_: [0] * len(row),
-    )  # fmt: skip
+    ids = {"mask_token": "m", "mask_token_id": MASK, "pad_token": "p", "pad_token_id": 0}
+    no_special = types.SimpleNamespace(**ids, get_special_tokens_mask=lambda x, **_: [0] * len(x))
     collator = DataCollatorForPermutationLanguageModeling(no_special)
     _, hidden, _, labels = collator.torch_mask_tokens(torch.tensor(rows))
     is_target = labels.numpy() != -100

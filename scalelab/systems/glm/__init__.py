@@ -17,8 +17,8 @@ chooses among labels of one token as a softmax over them does. A new head reads 
 Departs from it:
   - the paper also trains on one long blank, or on blanks of whole sentences (2.1.2);
   - the length of a blank is no Poisson draw (`formats/blank_infilling.py`);
-  - a task as a blank has T5's prompt (`finetuning/prompts.py`) and the names of its classes; the
-    paper writes a pattern and label words for each task;
+  - a task that is solved by filling a blank has T5's prompt and its classes' names
+    (`finetuning/prompts.py`); the paper writes a pattern and label words for each task;
   - the loss of `--as=text` is that of all tokens; the paper's softmax is over the labels' words;
   - the optimizer is the base config's; batch size, rate and budget are the protocol's.
 """

@@ -125,8 +125,9 @@ class Infiller(nn.Module):
         """Computes hidden states [B, T, D] of Part B.
 
         Arguments and results are as in `nets.encdec.EncoderDecoder`. The batch may also have blanks
-        [B, T], the place of each token's mask in Part A; absent: from left to right. An end token
-        begins the next blank; a start token behind the first token is one of its blank.
+        [B, T], the place of each token's mask in Part A; absent: from left to right. The first
+        token counts as a start. An end token begins the next blank; a later start token is an
+        ordinary token of its blank.
         """
         if "text_ends" in batch:
             raise ValueError(ONE_TEXT)

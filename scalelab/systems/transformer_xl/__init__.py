@@ -7,7 +7,7 @@ Departs from it:
     of one document reach into the next;
   - training and validation do not predict the first token of a segment, as for all systems of this
     repository that predict the next token; the reference code and `eval.lm` predict it;
-  - `sample` keeps all tokens of the text that it writes, not a memory of segments;
+  - `sample` attends to the whole text, not to a memory of `memory_len` tokens;
   - a fresh memory is empty; the code begins with a memory of zeros that queries see;
   - no adaptive softmax and no adaptive input, and 30,000 tokens; the optimizer and its weight decay
     are the protocol's; no dropout on R and after the last layer;
