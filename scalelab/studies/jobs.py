@@ -53,10 +53,11 @@ def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
 
     Fine-tunings come before further pre-trainings, so that runs are finished early; the first seed
     of all runs comes before the second, so that every point has a run early. A folder without
-    checkpoints counts as done if no job needs them.
+    checkpoints counts as done if no job needs them. A run of equal config waits for the first one,
+    and copies it (`copy_twin`).
     """
     study = study_runs.read(workdir, name)
-    pretrain, finetune, stages = [], [], study.facts.stages
+    pretrain, finetune, stages, making = [], [], study.facts.stages, list[object]()
     for run in sorted(study.runs, key=lambda r: r.seed):
         rule, left, damaged = stages[run.stage].finetune, unfinished_tasks(study, run), run.damaged
         # Older studies fine-tuned the "best:k" runs of a stage: those with scores are done.
@@ -65,7 +66,10 @@ def read(workdir: pathlib.Path, name: str | None) -> tuple[Study, list[Job]]:
         if run.finished and left and not any(run.folder.glob("checkpoints/[0-9]*")):
             damaged = "it has no checkpoint to fine-tune"
         trained = run.finished and not damaged
-        pretrain.append(Job(PRETRAIN, run.name, DONE if trained else READY, damaged=damaged))
+        waits = run.config in making and not run.folder.exists()
+        state = DONE if trained else WAITING if waits else READY
+        making += [run.config] * (state == READY and not damaged)
+        pretrain.append(Job(PRETRAIN, run.name, state, damaged=damaged))
         if chosen and study.facts.measured:
             state = (READY if trained else WAITING) if left else DONE
             finetune.append(Job(FINETUNE, run.name, state, tuple(left), damaged))

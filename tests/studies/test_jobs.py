@@ -231,9 +231,12 @@ def test_arms_that_differ_in_fine_tuning_alone_train_once(tmp_path, monkeypatch)
                 "high": ("mask_rate=0.4",)}  # fmt: skip
     stage = a_study.stage(systems=("bert",), variants=tuple(variants))
     planned(tmp_path, finetune__tasks=("wnli",), variants=variants, stages={"main": stage})
+    states = {job.run: job.state for job in jobs.read(tmp_path, None)[1] if job.kind == "pretrain"}
+    assert [x for x, state in states.items() if state == jobs.WAITING] == ["bert-2x8x1-long-seed0"]
     finish(tmp_path, "bert-2x8x1-seed0")
     tune(tmp_path / "runs/bert-2x8x1-seed0", 3)
-    study, _ = jobs.read(tmp_path, None)
+    study, ready = jobs.read(tmp_path, None)
+    assert [job.state for job in ready if job.kind == "pretrain"].count(jobs.READY) == 2
     default, long, high = sorted(study.runs, key=lambda run: list(variants).index(run.variant))
     assert [jobs.copy_twin(study, run) for run in (default, high, long)] == [False, False, True]
     copied = jobs.read(tmp_path, None)[0]
